@@ -1,0 +1,27 @@
+"""Gaussian process classification by posterior linearisation, with Laplace and EP beside it."""
+
+from postlin import datasets, likelihoods, rules, schedules
+from postlin.classifier import GPClassifier
+from postlin.exceptions import ConvergenceWarning, ImproperCavityError, NegativeSiteWarning
+from postlin.inference import Approximation, infer
+from postlin.rules import EP, PL, Laplace
+from postlin.sites import Sites
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "EP",
+    "PL",
+    "Approximation",
+    "ConvergenceWarning",
+    "GPClassifier",
+    "ImproperCavityError",
+    "Laplace",
+    "NegativeSiteWarning",
+    "Sites",
+    "datasets",
+    "infer",
+    "likelihoods",
+    "rules",
+    "schedules",
+]

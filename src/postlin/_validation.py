@@ -1,0 +1,128 @@
+"""Input is looked at once, before any work; what is wrong gets one clear sentence."""
+
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from postlin._typing import Array
+from postlin.sites import Sites
+
+Kind = TypeVar("Kind")
+
+#: Arrays of n² doubles alive at the same time while an evidence gradient is computed.
+_SQUARE_ARRAYS = 9
+
+
+def as_object(value: object, registry: dict[str, type], kind: type[Kind], what: str) -> Kind:
+    """An object of the kind, made from its name if need be."""
+    if isinstance(value, str) and value in registry:
+        made = registry[value]()
+        assert isinstance(made, kind)
+        return made
+    if isinstance(value, kind):
+        return value
+    names = ", ".join(map(repr, registry))
+    raise ValueError(f"{what} must be one of {names} or a {kind.__name__} object, got {value!r}.")
+
+
+def check_covariance(K: object) -> Array:
+    """A square, finite, symmetric matrix with no negative diagonal entry."""
+    matrix: Array = np.asarray(K, dtype=float)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"K must be a square matrix, got shape {matrix.shape}.")
+    if len(matrix) == 0:
+        raise ValueError("K is empty: at least one point is needed.")
+    check_memory(len(matrix))
+    if not np.isfinite(matrix).all():
+        i, j = np.argwhere(~np.isfinite(matrix))[0]
+        raise ValueError(f"K must be finite, but K[{i}, {j}] is {matrix[i, j]}.")
+    diagonal = matrix.diagonal()
+    if (diagonal < 0).any():
+        i = int(np.argmin(diagonal))
+        raise ValueError(f"K is no covariance matrix: its diagonal entry {i} is {diagonal[i]:.3g}.")
+    scale = float(diagonal.max())
+    gap = np.abs(matrix - matrix.T)
+    if gap.max() > 1e-8 * max(scale, np.finfo(float).tiny):
+        i, j = np.unravel_index(int(gap.argmax()), gap.shape)
+        raise ValueError(
+            f"K must be symmetric, but K[{i}, {j}] = {matrix[i, j]:.6g} and "
+            f"K[{j}, {i}] = {matrix[j, i]:.6g}."
+        )
+    return matrix
+
+
+def check_targets(y: object, n: int) -> Array:
+    """N finite numbers."""
+    try:
+        targets: Array = np.asarray(y, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError("y must hold numbers; use GPClassifier for labels of other kinds.") from None
+    if targets.shape != (n,):
+        raise ValueError(f"y must have shape ({n},) to match K, got {targets.shape}.")
+    if not np.isfinite(targets).all():
+        i = int(np.flatnonzero(~np.isfinite(targets))[0])
+        raise ValueError(f"y must be finite, but y[{i}] is {targets[i]}.")
+    return targets
+
+
+def check_prior_mean(prior_mean: object, n: int) -> Array:
+    """A number for all points, or one for each."""
+    mean: Array = np.asarray(prior_mean, dtype=float)
+    if mean.shape not in ((), (n,)):
+        raise ValueError(f"prior_mean must be a number or have shape ({n},), got shape {mean.shape}.")
+    if not np.isfinite(mean).all():
+        raise ValueError("prior_mean must be finite.")
+    return np.broadcast_to(mean, (n,)).copy()
+
+
+def check_start(start: object, n: int) -> Sites | None:
+    """Finite sites for n points, or None."""
+    if start is None:
+        return None
+    try:
+        sites = Sites(*(np.array(part, dtype=np.float64) for part in start))  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        raise ValueError(f"start must be Sites(tau, nu) or None, got {type(start).__name__}.") from None
+    if sites.tau.shape != (n,) or sites.nu.shape != (n,):
+        raise ValueError(
+            f"start must hold sites for {n} points, got tau of shape {sites.tau.shape} and nu of "
+            f"shape {sites.nu.shape}."
+        )
+    if not (np.isfinite(sites.tau).all() and np.isfinite(sites.nu).all()):
+        raise ValueError("start holds NaN or infinity; pass start=None for a cold start.")
+    return sites
+
+
+def check_tolerance(tol: object, max_iter: object) -> None:
+    """Tol > 0 and max_iter ≥ 1."""
+    if not isinstance(tol, Real) or not 0 < float(tol) < np.inf:
+        raise ValueError(f"tol must be a positive number, got {tol!r}.")
+    if isinstance(max_iter, bool) or not isinstance(max_iter, Integral) or max_iter < 1:
+        raise ValueError(f"max_iter must be a positive integer, got {max_iter!r}.")
+
+
+def check_memory(n: int) -> None:
+    """Refuse what would only die later."""
+    needed = _SQUARE_ARRAYS * 8.0 * n**2
+    available = available_memory()
+    if needed > available:
+        raise MemoryError(
+            f"exact inference on {n:,} points needs about {needed / 2**30:.1f} GiB "
+            f"({_SQUARE_ARRAYS} matrices of n² doubles), and {available / 2**30:.1f} GiB are "
+            f"available: fit a random subset of at most {int((available / 72) ** 0.5):,} rows."
+        )
+
+
+def available_memory() -> float:
+    """Bytes that this process may still use, as far as the system tells; else infinity."""
+    figures = [float("inf")]
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                figures.append(float(line.split()[1]) * 1024)
+        figures.append(float(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):
+        pass
+    return min(figures)

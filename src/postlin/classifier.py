@@ -1,0 +1,277 @@
+"""``GPClassifier``: the scikit-learn estimator. Validation, labels and plumbing; no mathematics."""
+
+import logging
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, WhiteKernel
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from postlin import likelihoods, rules, schedules
+from postlin._typing import Array
+from postlin._validation import as_object, check_memory, check_tolerance
+from postlin.exceptions import ConvergenceWarning
+from postlin.inference import MAX_ITER, TOL, Approximation
+from postlin.likelihoods import BinaryLikelihood
+from postlin.rules import Rule
+from postlin.schedules import Schedule
+from postlin.sites import Marginals, Sites
+from postlin.training import OPTIMIZERS, Fitted, Model, Optimizer, train
+
+logger = logging.getLogger("postlin")
+
+
+def default_kernel() -> Kernel:
+    """The paper's kernel at its start: 10 RBF(1), learned, plus white noise of 0.1, fixed."""
+    return ConstantKernel(10.0, (1e-5, 1e10)) * RBF(1.0, (1e-5, 1e5)) + WhiteKernel(0.1, "fixed")
+
+
+class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Gaussian process classification by posterior linearisation, EP or Laplace.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel, default ``10.0 * RBF(1.0) + WhiteKernel(0.1, "fixed")``
+        The covariance function; its free parameters are learned by maximising the evidence.
+    likelihood : {"probit", "logit", "noisy_threshold"} or a likelihood object
+    inference : {"pl", "ep", "laplace"} or a rule object with options
+    schedule : {"parallel", "sequential", "hybrid"} or a schedule object with options
+    optimizer : "fmin_l_bfgs_b", "bfgs_finite_differences" (the paper's), callable or None
+        A callable has scikit-learn's signature; None keeps the kernel as it is.
+    n_restarts_optimizer : int, default 0
+        Further starts, drawn log-uniformly within the kernel's bounds.
+    fold_noise : bool, default False
+        Move the kernel's white noise into the likelihood. The model stays the same, the latent
+        function becomes the noise-free one, and PL with the noisy threshold becomes more accurate.
+    tol, max_iter : float, int
+        Inference is iterated until no site moves by more than ``tol`` in units of its marginal.
+    warm_start : bool, default False
+        Start the next fit from the kernel parameters and the sites of the last one.
+    copy_X_train : bool, default True
+        Keep a copy of the training data rather than a reference.
+    random_state : int, RandomState or None
+        For the restarts.
+    verbose : int, default 0
+        1 logs a line a fit, 2 a line an evaluation of the evidence (logger ``postlin``).
+
+    Attributes
+    ----------
+    kernel_ : the kernel with the parameters learned
+    classes_ : the two labels, sorted; probabilities are in this order
+    n_features_in_ : int
+    log_marginal_likelihood_value_ : float, the log evidence at ``kernel_.theta``
+    approximation_ : the ``Approximation`` of the posterior over latent values
+    converged_ : bool, whether inference converged at ``kernel_``
+    n_iter_ : int, the iterations that inference took there
+    X_train_, y_train_ : the training data, and labels as −1 and +1
+
+    Examples
+    --------
+    >>> from postlin import GPClassifier
+    >>> from postlin.datasets import load, whiten
+    >>> crab = load("crab")
+    >>> X = whiten(crab.X)
+    >>> model = GPClassifier().fit(X[::2], crab.y[::2])
+    >>> print(round(model.score(X[1::2], crab.y[1::2]), 2))
+    0.96
+
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        *,
+        likelihood: str | BinaryLikelihood = "probit",
+        inference: str | Rule = "pl",
+        schedule: str | Schedule = "parallel",
+        optimizer: Optimizer | str | None = "fmin_l_bfgs_b",
+        n_restarts_optimizer: int = 0,
+        fold_noise: bool = False,
+        tol: float = TOL,
+        max_iter: int = MAX_ITER,
+        warm_start: bool = False,
+        copy_X_train: bool = True,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.inference = inference
+        self.schedule = schedule
+        self.optimizer = optimizer
+        self.n_restarts_optimizer = n_restarts_optimizer
+        self.fold_noise = fold_noise
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.copy_X_train = copy_X_train
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn the kernel's parameters and the posterior from data with two classes."""
+        kernel = self._check_parameters()
+        X, y = self._check_data(kernel, X, y)
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) == 1:
+            raise ValueError(
+                f"y holds one class only, {classes[0]}; a classifier needs examples of two."
+            )
+        previous = getattr(self, "approximation_", None) if self.warm_start else None
+        if previous is not None:
+            kernel = self.kernel_
+        self.classes_ = classes
+        self.X_train_ = np.copy(X) if self.copy_X_train else X
+        self.y_train_ = np.where(codes == 1, 1.0, -1.0)
+        self._model = self._make_model(kernel, self.X_train_, self.y_train_)
+        training = train(
+            self._model,
+            kernel,
+            self.optimizer,
+            restarts=self.n_restarts_optimizer,
+            rng=check_random_state(self.random_state),
+            start=_usable_sites(previous, len(codes)),
+        )
+        self._store(training.best, training.message)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """The more probable label of each row."""
+        probabilities = self.predict_proba(X)
+        labels: Array = self.classes_[np.argmax(probabilities, axis=1)]
+        return labels
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities of the labels, in the order of ``classes_``."""
+        latent = self.latent_mean_and_variance(X)
+        plus, minus = self._likelihood.jets(*latent)
+        probabilities: Array = np.exp(np.stack([minus.log_z, plus.log_z], axis=1))
+        return probabilities
+
+    def latent_mean_and_variance(self, X: Any) -> Marginals:
+        """Mean and variance of the latent value at each row."""
+        check_is_fitted(self)
+        X = self._validate(self.kernel_, X, reset=False)
+        cross = self._latent_kernel(self.X_train_, X)
+        return self.approximation_.predict_latent(cross, self._latent_kernel.diag(X))
+
+    def log_marginal_likelihood(
+        self, theta: Array | None = None, eval_gradient: bool = False, clone_kernel: bool = True
+    ) -> float | tuple[float, Array]:
+        """The log evidence at ``theta``, with its gradient on request; fitted parameters if None.
+
+        With ``clone_kernel=False`` the parameters are written into ``kernel_``.
+        """
+        check_is_fitted(self)
+        if theta is None:
+            if not eval_gradient:
+                return self.log_marginal_likelihood_value_
+            theta = self.kernel_.theta
+        if clone_kernel:
+            kernel = self.kernel_.clone_with_theta(theta)
+        else:
+            kernel = self.kernel_
+            kernel.theta = theta
+        fitted = self._model.infer(kernel, self.approximation_.sites)
+        value = fitted.approximation.log_evidence
+        return (value, fitted.gradient()) if eval_gradient else value
+
+    def _check_parameters(self) -> Kernel:
+        """Everything that can be wrong without looking at data."""
+        kernel = default_kernel() if self.kernel is None else clone(self.kernel)
+        if not isinstance(kernel, Kernel):
+            raise ValueError(f"kernel must be a scikit-learn kernel or None, got {self.kernel!r}.")
+        rule, likelihood, _ = self._parts()
+        if not self.fold_noise:  # which makes every likelihood differentiable
+            rule.check(likelihood)
+        check_tolerance(self.tol, self.max_iter)
+        if not (self.optimizer is None or callable(self.optimizer) or self.optimizer in OPTIMIZERS):
+            names = ", ".join(map(repr, OPTIMIZERS))
+            raise ValueError(f"optimizer must be {names}, a callable or None, got {self.optimizer!r}.")
+        if self.n_restarts_optimizer < 0:
+            raise ValueError(
+                f"n_restarts_optimizer must be 0 or more, got {self.n_restarts_optimizer}."
+            )
+        if self.optimizer is not None and kernel.n_dims:
+            _check_bounds(kernel, finite=self.n_restarts_optimizer > 0)
+        return kernel
+
+    def _parts(self) -> tuple[Rule, BinaryLikelihood, Schedule]:
+        return (
+            as_object(self.inference, rules.REGISTRY, Rule, "inference"),
+            as_object(self.likelihood, likelihoods.REGISTRY, BinaryLikelihood, "likelihood"),
+            as_object(self.schedule, schedules.REGISTRY, Schedule, "schedule"),
+        )
+
+    def _check_data(self, kernel: Kernel, X: Any, y: Any) -> tuple[Any, Any]:
+        X, y = self._validate(kernel, X, y)
+        check_classification_targets(y)
+        if type_of_target(y) != "binary":
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is "
+                f"{type_of_target(y)}: y must hold two classes."
+            )
+        check_memory(len(y))
+        return X, y
+
+    def _validate(self, kernel: Kernel, *data: Any, reset: bool = True) -> Any:
+        if kernel.requires_vector_input:
+            return validate_data(self, *data, reset=reset, dtype="numeric")
+        return validate_data(self, *data, reset=reset, dtype=None, ensure_2d=False)
+
+    def _make_model(self, kernel: Kernel, X: Any, y: Array) -> Model:
+        rule, likelihood, schedule = self._parts()
+        return Model(
+            X, y, likelihood, rule, schedule, self.tol, self.max_iter, fold_noise=self.fold_noise
+        )
+
+    def _store(self, fitted: Fitted, message: str | None) -> None:
+        approximation = fitted.approximation
+        self.kernel_ = fitted.kernel
+        self._latent_kernel = fitted.latent_kernel
+        self._likelihood = fitted.likelihood
+        self.approximation_ = approximation
+        self.log_marginal_likelihood_value_ = approximation.log_evidence
+        self.converged_ = approximation.converged
+        self.n_iter_ = approximation.n_iter
+        approximation.warn(self._model.schedule, self.tol, stacklevel=4)
+        if message is not None:
+            warnings.warn(
+                f"the optimiser did not converge ({message}); give it another start with "
+                "n_restarts_optimizer, or scale the features.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+
+def _usable_sites(previous: Approximation | None, n: int) -> Sites | None:
+    """The sites of an earlier fit, when it had as many points."""
+    return previous.sites if previous is not None and len(previous.mean) == n else None
+
+
+def _check_bounds(kernel: Kernel, *, finite: bool) -> None:
+    """The start must lie within the bounds, and restarts need bounds to draw from."""
+    outside = (kernel.theta < kernel.bounds[:, 0]) | (kernel.theta > kernel.bounds[:, 1])
+    names = [
+        h.name if h.n_elements == 1 else f"{h.name}[{k}]"
+        for h in kernel.hyperparameters
+        if not h.fixed
+        for k in range(h.n_elements)
+    ]
+    for k in np.flatnonzero(outside):
+        low, high = np.exp(kernel.bounds[k])
+        raise ValueError(
+            f"the bounds of {names[k]}, ({low:g}, {high:g}), exclude its start "
+            f"{np.exp(kernel.theta[k]):g}: widen them or change the start."
+        )
+    if finite and not np.isfinite(kernel.bounds).all():
+        raise ValueError("restarts need finite bounds on every kernel parameter to draw starts from.")

@@ -1,0 +1,227 @@
+"""Reaching the fixed point: sites that equal what the rule proposes at the posterior they make.
+
+Far away, strides: damped parallel steps or sequential sweeps, whose damping follows the angle
+between successive residuals. Iterates that swing to and fro need damping; iterates that creep
+past a near-fold, their residual growing for a while, do not. Near the solution, Newton's method
+with GMRES; where it fails, implicit steps of pseudo-time, ((1 + 1/t) I − J) s = residual, which
+are Newton steps for t → ∞ and damped strides for t → 0.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from postlin._threads import blas_threads
+from postlin._typing import Array
+from postlin.exceptions import ImproperCavityError
+from postlin.linearised_map import LinearisedMap
+from postlin.posterior import NotPositiveDefiniteError
+from postlin.problem import Iterate, Problem
+from postlin.rules import EP
+from postlin.schedules import Schedule
+from postlin.sites import Sites
+from postlin.sweep import sweep
+
+#: Newton's method is tried once the residual is below this.
+_NEAR = 0.3
+#: A warm start with a larger residual than this is no better than a cold one.
+_WORTHWHILE = 1.0
+#: Pseudo-times: the longest after a failed Newton step, and the one beyond which all is Newton.
+_RETRY_TIME, _LONG_TIME = 2.0, 32.0
+#: Damping of the first strides, and the least before giving up.
+_FIRST_DAMPING, _LEAST_DAMPING = 0.5, 1e-3
+
+
+@dataclass
+class History:
+    """What happened, iteration by iteration: residuals and posterior means."""
+
+    residuals: list[float] = field(default_factory=list)
+    means: list[Array] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The last iterate, and how it was reached."""
+
+    iterate: Iterate
+    converged: bool
+    n_iter: int
+    n_factorisations: int
+    history: History
+
+
+def solve(
+    problem: Problem, schedule: Schedule, *, start: Sites | None, tol: float, max_iter: int
+) -> Solution:
+    """Iterate to the tolerance, or as the schedule's protocol says."""
+    search = _Search(problem, schedule, tol)
+    with blas_threads(len(problem.y)):
+        if schedule.iterations is not None:
+            iterate = search.plain(start, schedule.iterations, to_tolerance=False)
+        elif isinstance(problem.rule, EP) and problem.rule.negative_sites == "raise":
+            iterate = search.plain(start, max_iter, to_tolerance=True)
+        else:
+            iterate = search.run(start, max_iter)
+    return Solution(
+        iterate, search.done(iterate), search.n_iter, search.n_factorisations, search.history
+    )
+
+
+class _Search:
+    """The state of one solve."""
+
+    def __init__(self, problem: Problem, schedule: Schedule, tol: float) -> None:
+        self.problem = problem
+        self.schedule = schedule
+        self.tol = tol
+        self.damping = _FIRST_DAMPING
+        self.time = np.inf
+        self.n_iter = 0
+        self.n_factorisations = 0
+        self.history = History()
+
+    def done(self, iterate: Iterate) -> bool:
+        """Converged, to the tolerance or to what rounding allows."""
+        return iterate.size <= max(self.tol, iterate.rounding)
+
+    def plain(self, start: Sites | None, iterations: int, *, to_tolerance: bool) -> Iterate:
+        """Undamped iterations, from the prior if there is no start.
+
+        Stops early only where the numbers break down.
+        """
+        iterate = self._evaluate(start) if start is not None else None
+        for _ in range(iterations):
+            new = self._attempt(iterate, damping=1.0, strict=True)
+            if new is None:
+                break
+            iterate = self._accept(new)
+            if to_tolerance and self.done(iterate):
+                break
+        return iterate or self._from_nothing()
+
+    def run(self, start: Sites | None, max_iter: int) -> Iterate:
+        """Strides and Newton steps, to the tolerance."""
+        iterate = self._warm_start(start) or self._cold_start()
+        while not self.done(iterate) and self.n_iter < max_iter:
+            new = self._newton(iterate) if iterate.size < _NEAR else None
+            new = new or self._stride(iterate)
+            if new is None:
+                break
+            iterate = self._accept(new)
+        return iterate
+
+    def _accept(self, iterate: Iterate) -> Iterate:
+        self.n_iter += 1
+        self.history.residuals.append(iterate.size)
+        self.history.means.append(iterate.posterior.mean)
+        return iterate
+
+    def _evaluate(self, sites: Sites) -> Iterate | None:
+        self.n_factorisations += 1
+        return self.problem.try_iterate(sites)
+
+    def _warm_start(self, start: Sites | None) -> Iterate | None:
+        """Where the caller's sites lead, unless a cold start leads to something better."""
+        if start is None:
+            return None
+        iterate = self._evaluate(start)
+        return self._accept(iterate) if iterate is not None and iterate.size < _WORTHWHILE else None
+
+    def _cold_start(self) -> Iterate:
+        """From the prior, cautiously, until the rule's own steps are safe."""
+        iterate = self._accept(self._from_nothing())
+        for _ in range(self.problem.rule.warm_up):
+            if iterate.size < _NEAR:
+                break
+            iterate = self._accept(self._attempt(iterate, damping=0.5, cautious=True) or iterate)
+        return iterate
+
+    def _from_nothing(self) -> Iterate:
+        damping = 1.0
+        while damping > _LEAST_DAMPING:
+            iterate = self._attempt(None, damping=damping, cautious=True)
+            if iterate is not None:
+                return iterate
+            damping *= 0.5
+        raise NotPositiveDefiniteError(
+            "no posterior could be computed even for sites close to zero: the covariance matrix "
+            "is not positive semi-definite, or its entries are out of all range."
+        )
+
+    def _attempt(
+        self, iterate: Iterate | None, *, damping: float, cautious: bool = False, strict: bool = False
+    ) -> Iterate | None:
+        """One step or sweep from here (None: the prior); None where it leads nowhere.
+
+        ``strict`` lets EP's complaint about an improper cavity through.
+        """
+        try:
+            sites = self._next_sites(iterate, damping, cautious)
+            if strict:
+                self.n_factorisations += 1
+                new = self.problem.iterate(sites)
+                return new if np.isfinite(new.size) else None
+        except ImproperCavityError:
+            if (
+                strict
+                and isinstance(self.problem.rule, EP)
+                and self.problem.rule.negative_sites == "raise"
+            ):
+                raise
+            return None
+        except NotPositiveDefiniteError:
+            return None
+        return self._evaluate(sites)
+
+    def _next_sites(self, iterate: Iterate | None, damping: float, cautious: bool) -> Sites:
+        problem = self.problem
+        if self.n_iter < self.schedule.sweeps:
+            posterior = iterate.posterior if iterate else None
+            return sweep(
+                problem, posterior, block=self.schedule.block, damping=damping, cautious=cautious
+            )
+        view = iterate.posterior.view if iterate else problem.prior_view
+        if iterate and not cautious:
+            wanted = iterate.proposal.sites
+        elif cautious:
+            wanted = problem.rule.propose_cautiously(problem.likelihood, problem.y, view)
+        else:
+            wanted = problem.rule.propose(problem.likelihood, problem.y, view).sites
+        return Sites(
+            view.tau + damping * (wanted.tau - view.tau), view.nu + damping * (wanted.nu - view.nu)
+        )
+
+    def _stride(self, iterate: Iterate) -> Iterate | None:
+        """A damped step or sweep; None when even the shortest leads nowhere."""
+        while self.damping >= _LEAST_DAMPING:
+            new = self._attempt(iterate, damping=self.damping)
+            if new is not None:
+                turn = new.turned_from(iterate)
+                if turn < -0.1:
+                    self.damping *= 0.6
+                elif turn > 0.5:
+                    self.damping = min(1.0, 1.3 * self.damping)
+                return new
+            self.damping *= 0.5
+        return None
+
+    def _newton(self, iterate: Iterate) -> Iterate | None:
+        """A Newton step, or an implicit step of the present pseudo-time; None if it made it worse."""
+        accuracy = min(1e-2, max(iterate.size, 1e-4))
+        step = LinearisedMap(iterate).solve(iterate.residual, time=self.time, rtol=accuracy)
+        new = self._evaluate(iterate.moved(step))
+        if new is None or new.size > self._allowed_growth(new, iterate) * iterate.size:
+            self.time = max(1.0, min(0.25 * self.time, _RETRY_TIME))
+            return None
+        if new.size < 0.3 * iterate.size or 2 * self.time > _LONG_TIME:
+            self.time = np.inf
+        else:
+            self.time *= 2.0
+        return new
+
+    def _allowed_growth(self, new: Iterate, old: Iterate) -> float:
+        """A Newton step must pay; a short implicit one may follow the flow uphill for a while."""
+        if self.time > _LONG_TIME:
+            return 0.7
+        return 1.6 if new.turned_from(old) > 0.5 else 1.2

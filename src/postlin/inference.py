@@ -1,0 +1,233 @@
+"""``infer``: the whole method for one covariance matrix, with no hyperparameters."""
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from postlin import likelihoods, rules, schedules
+from postlin._typing import Array
+from postlin._validation import (
+    as_object,
+    check_covariance,
+    check_prior_mean,
+    check_start,
+    check_targets,
+    check_tolerance,
+)
+from postlin.evidence import log_evidence
+from postlin.exceptions import ConvergenceWarning, NegativeSiteWarning
+from postlin.fixed_point import History, Solution, solve
+from postlin.gradient import EvidenceGradient, evidence_gradient
+from postlin.likelihoods import BinaryLikelihood, ConditionalMoments, Likelihood
+from postlin.linearised_map import LinearisedMap
+from postlin.problem import Problem
+from postlin.rules import EP, Rule
+from postlin.schedules import Schedule
+from postlin.sites import Marginals, Sites
+
+#: The default tolerance of the scaled residual, and the most iterations spent on reaching it.
+TOL = 1e-8
+MAX_ITER = 200
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """A Gaussian approximation of the posterior over latent values, and all that follows from it."""
+
+    problem: Problem
+    solution: Solution
+
+    @property
+    def mean(self) -> Array:
+        """Posterior means of the latent values."""
+        return self.solution.iterate.posterior.mean
+
+    @property
+    def variance(self) -> Array:
+        """Posterior variances of the latent values."""
+        return self.solution.iterate.posterior.variance
+
+    @property
+    def covariance(self) -> Array:
+        """Posterior covariance of the latent values."""
+        return self.solution.iterate.posterior.covariance
+
+    @property
+    def sites(self) -> Sites:
+        """The Gaussian factors, ``sites.tau`` and ``sites.nu``; pass them on as ``start``."""
+        return self.solution.iterate.posterior.sites
+
+    @property
+    def converged(self) -> bool:
+        """Whether the residual is below the tolerance (or below what rounding allows)."""
+        return self.solution.converged
+
+    @property
+    def residual(self) -> float:
+        """The largest move that the rule still asks for, in units of the marginal."""
+        return self.solution.iterate.size
+
+    @property
+    def n_iter(self) -> int:
+        """Iterations made."""
+        return self.solution.n_iter
+
+    @property
+    def n_factorisations(self) -> int:
+        """Cholesky factorisations made, those of rejected steps included."""
+        return self.solution.n_factorisations
+
+    @property
+    def history(self) -> History:
+        """``history.residuals`` and ``history.means``, iteration by iteration."""
+        return self.solution.history
+
+    @cached_property
+    def log_evidence(self) -> float:
+        """The approximate log marginal likelihood log p(y)."""
+        return log_evidence(self.problem, self.solution.iterate)
+
+    @cached_property
+    def _gradient(self) -> EvidenceGradient:
+        return evidence_gradient(self.problem, self.solution.iterate)
+
+    def evidence_gradient(self) -> Array:
+        """∂ log evidence / ∂K, symmetric: dK changes the log evidence by the sum of its product."""
+        return self._gradient.K_bar
+
+    def evidence_gradient_by_noise(self) -> float:
+        """∂ log evidence by a noise variance folded into the likelihood (``WithNoise``)."""
+        return self._gradient.by_noise
+
+    def spectral_radius(self) -> float:
+        """Of the undamped parallel map at the solution: the certificate of local convergence.
+
+        Below one, plain iteration from nearby converges to this solution; above one it does not.
+        """
+        return LinearisedMap(self.solution.iterate).spectral_radius()
+
+    def predict_latent(
+        self, cross: Array, prior_variance: Array, prior_mean: Array | float = 0.0
+    ) -> Marginals:
+        """Latent means and variances at new points.
+
+        ``cross`` is k(training, new), n × n*, ``prior_variance`` the diagonal of k(new, new).
+        """
+        cross = np.asarray(cross, float)
+        if cross.ndim != 2 or len(cross) != len(self.mean):
+            raise ValueError(
+                f"cross must have shape (n, n_new) with n = {len(self.mean)} training points, "
+                f"got {cross.shape}; did you pass its transpose?"
+            )
+        return self.solution.iterate.posterior.predict(
+            cross, np.asarray(prior_variance, float), prior_mean
+        )
+
+    def predict_proba(
+        self, cross: Array, prior_variance: Array, prior_mean: Array | float = 0.0
+    ) -> Array:
+        """Probabilities of the label +1 at new points."""
+        likelihood = self.problem.likelihood
+        if not isinstance(likelihood, BinaryLikelihood):
+            raise ValueError(f"{likelihood!r} has no label probabilities: use predict_moments.")
+        plus, _ = likelihood.jets(*self.predict_latent(cross, prior_variance, prior_mean))
+        return np.exp(plus.log_z)
+
+    def predict_moments(
+        self, cross: Array, prior_variance: Array, prior_mean: Array | float = 0.0
+    ) -> Marginals:
+        """Mean and variance of y at new points; for labels ±1 those of the label."""
+        likelihood = self.problem.likelihood
+        latent = self.predict_latent(cross, prior_variance, prior_mean)
+        if isinstance(likelihood, ConditionalMoments):
+            return likelihood.predict(*latent)
+        assert isinstance(likelihood, BinaryLikelihood)
+        plus, minus = likelihood.jets(*latent)
+        p, q = np.exp(plus.log_z), np.exp(minus.log_z)
+        return Marginals(p - q, 4 * p * q)
+
+    def warn(self, schedule: Schedule, tol: float, *, stacklevel: int) -> None:
+        """Say what must be known: not converged, or sites that a policy has overruled."""
+        rule = self.problem.rule
+        if not self.converged and schedule.iterations is None:
+            remedy = "raise max_iter, or use schedule='sequential'"
+            if isinstance(rule, EP):
+                remedy = "use schedule='sequential', or inference='pl', which has no such trouble"
+            warnings.warn(
+                f"inference stopped after {self.n_iter} iterations with residual "
+                f"{self.residual:.2g}, above tol={tol:g}; the result is approximate. To remedy it, "
+                f"{remedy}. A kernel of extreme scale is the usual cause.",
+                ConvergenceWarning,
+                stacklevel=stacklevel,
+            )
+        overruled = self.solution.iterate.proposal.overruled
+        if isinstance(rule, EP) and overruled.any():
+            rows = ", ".join(map(str, np.flatnonzero(overruled)[:5]))
+            warnings.warn(
+                f"EP asked for negative precision at {overruled.sum()} sites (rows {rows}"
+                f"{', …' if overruled.sum() > 5 else ''}), which negative_sites="
+                f'{rule.negative_sites!r} changed; "keep" is more accurate.',
+                NegativeSiteWarning,
+                stacklevel=stacklevel,
+            )
+
+
+def infer(
+    K: Array,
+    y: Array,
+    *,
+    likelihood: str | Likelihood = "probit",
+    inference: str | Rule = "pl",
+    schedule: str | Schedule = "parallel",
+    prior_mean: Array | float = 0.0,
+    tol: float = TOL,
+    max_iter: int = MAX_ITER,
+    start: Sites | None = None,
+) -> Approximation:
+    """Approximate the posterior over latent values f ~ N(prior_mean, K) given labels y.
+
+    Parameters
+    ----------
+    K : array of shape (n, n)
+        Prior covariance of the latent values, the white-noise term included.
+    y : array of shape (n,)
+        Labels −1 and +1; any real numbers for ``ConditionalMoments``.
+    likelihood : "probit", "logit", "noisy_threshold" or a likelihood object
+    inference : "pl", "ep", "laplace" or a rule object with options
+    schedule : "parallel", "sequential", "hybrid" or a schedule object with options
+    prior_mean : float or array of shape (n,)
+    tol : float
+        Converged means: no site moves by more than this, in units of its marginal.
+    max_iter : int
+        The most iterations spent on that.
+    start : Sites, optional
+        Where to begin, for example the ``sites`` of a similar problem.
+
+    Examples
+    --------
+    >>> import numpy as np, postlin
+    >>> x = np.linspace(-3, 3, 7)
+    >>> K = 4 * np.exp(-0.5 * (x[:, None] - x) ** 2) + 0.1 * np.eye(7)
+    >>> result = postlin.infer(K, np.sign(x + 0.5), likelihood="probit")
+    >>> result.converged, round(result.log_evidence, 4)
+    (True, -3.7246)
+
+    """
+    K = check_covariance(K)
+    problem = Problem(
+        K,
+        check_prior_mean(prior_mean, len(K)),
+        check_targets(y, len(K)),
+        as_object(likelihood, likelihoods.REGISTRY, Likelihood, "likelihood"),
+        as_object(inference, rules.REGISTRY, Rule, "inference"),
+    )
+    problem.rule.check(problem.likelihood)
+    problem.likelihood.check_targets(problem.y)
+    plan = as_object(schedule, schedules.REGISTRY, Schedule, "schedule")
+    check_tolerance(tol, max_iter)
+    solution = solve(problem, plan, start=check_start(start, len(K)), tol=tol, max_iter=max_iter)
+    result = Approximation(problem, solution)
+    result.warn(plan, tol, stacklevel=3)
+    return result

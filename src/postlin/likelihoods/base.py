@@ -1,0 +1,79 @@
+"""What a likelihood is to the rest of the library."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from postlin._typing import Array
+from postlin.likelihoods.jet import Jet, select
+from postlin.sites import Response
+
+
+class Likelihood(ABC):
+    """p(y|f) as posterior linearisation sees it: its statistical linear regression."""
+
+    name: ClassVar[str]
+
+    #: Whether there is a density p(y|f), as Laplace, EP and the cavity evidence need.
+    has_density: ClassVar[bool] = True
+
+    @abstractmethod
+    def regression(self, y: Array, m: Array, v: Array) -> Response:
+        """Slope A(y − E[y])/V and curvature A²/V of the regression of y on f ~ N(m, v).
+
+        V is the total variance of y, A the regression coefficient: paper eqs. (13), (14).
+        """
+
+    @abstractmethod
+    def check_targets(self, y: Array) -> None:
+        """Raise ``ValueError`` where y is nothing this likelihood can explain."""
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
+        return f"{type(self).__name__}({options})"
+
+
+class BinaryLikelihood(Likelihood):
+    """p(y|f) for labels y ∈ {−1, +1}.
+
+    A subclass says its ``name`` and implements :meth:`jets`; one line in
+    ``likelihoods/__init__.py`` registers it.
+    """
+
+    #: Whether log p(y|f) can be differentiated at a point (v = 0), as Laplace must.
+    differentiable: bool = True
+
+    @abstractmethod
+    def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
+        """The jets of log Z₊ and of log Z₋ in m, at N(m, v); v = 0 means the density itself."""
+
+    def jet(self, y: Array, m: Array, v: Array) -> Jet:
+        """The jet of log Z_y, for labels y of ±1."""
+        plus, minus = self.jets(m, v)
+        return select(np.asarray(y) > 0, plus, minus)
+
+    def regression(self, y: Array, m: Array, v: Array) -> Response:
+        """Slope g_y and curvature −g₊g₋: A²/V and A(y − E[y])/V without their 0/0.
+
+        With A = 2 Z₊g₊, E[y] = 2 Z₊ − 1 and V = 4 Z₊Z₋ (the supplement's 1 − α² is a misprint).
+        """
+        plus, minus = self.jets(m, v)
+        positive = np.asarray(y) > 0
+        return Response(
+            g=np.where(positive, plus.g, minus.g),
+            rho=-plus.g * minus.g,
+            g_by_m=np.where(positive, plus.h, minus.h),
+            g_by_v=np.where(positive, plus.g_by_v, minus.g_by_v),
+            rho_by_m=-(plus.h * minus.g + plus.g * minus.h),
+            rho_by_v=-(plus.g_by_v * minus.g + plus.g * minus.g_by_v),
+        )
+
+    def check_targets(self, y: Array) -> None:
+        """Only −1 and +1 are labels."""
+        strange = np.flatnonzero(np.abs(y) != 1.0)
+        if len(strange):
+            raise ValueError(
+                f"y must hold only -1 and +1 for the {self.name} likelihood, but y[{strange[0]}] "
+                f"is {y[strange[0]]:g}; use GPClassifier for labels of other kinds."
+            )

@@ -1,0 +1,148 @@
+"""A likelihood given only by its conditional mean and variance: the paper's SLR in general form."""
+
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from postlin._typing import Array
+from postlin.likelihoods.base import Likelihood
+from postlin.likelihoods.quadrature import REACH, trapezoid
+from postlin.sites import Marginals, Response
+
+Function = Callable[[Array], Array]
+
+#: However wide the marginal, no more nodes than this (plus one).
+_MOST_NODES = 4096
+
+
+class Regression(NamedTuple):
+    """E[y], A = Cov[f, y]/v and the total variance V of y, with derivatives by m and v."""
+
+    mean: Array
+    slope: Array
+    variance: Array
+    slope_by_m: Array
+    slope_by_v: Array
+    variance_by_m: Array
+    variance_by_v: Array
+
+
+class ConditionalMoments(Likelihood):
+    """E[y|f] = ``mean(f)`` and Var[y|f] = ``variance(f)``; y may be any real number.
+
+    Only posterior linearisation can use it, since there is no density. The evidence is the
+    Gaussian log p̂(D) of the paper and predictions are the mean and the variance of y. Both
+    functions take and return arrays. Expectations are sums over nodes at most ``resolution`` apart;
+    make it smaller for functions that change within a distance of one or less.
+
+    >>> import numpy as np
+    >>> from postlin.likelihoods import ConditionalMoments
+    >>> poisson = ConditionalMoments(np.exp, np.exp)
+    >>> predicted = poisson.predict(np.zeros(1), np.ones(1))  # moments of y at f ~ N(0, 1)
+    >>> print(np.round(predicted.mean, 4))  # e^½
+    [1.6487]
+    """
+
+    name: ClassVar[str] = "conditional_moments"
+    has_density: ClassVar[bool] = False
+
+    def __init__(self, mean: Function, variance: Function, resolution: float = 0.25) -> None:
+        for function, what in ((mean, "mean"), (variance, "variance")):
+            if not callable(function):
+                raise ValueError(f"{what} must be a function of the latent value f, got {function!r}.")
+        self.mean = mean
+        self.variance = variance
+        if not 0 < resolution < float("inf"):
+            raise ValueError(f"resolution must be positive, got {resolution!r}.")
+        self.resolution = float(resolution)
+
+    def linearise(self, m: Array, v: Array) -> Regression:
+        """Statistical linear regression of y on f ~ N(m, v), paper eqs. (13) and (14).
+
+        Derivatives use E[φ(f)]ₘ = E[φ x]/√v and E[φ(f)]ᵥ = E[φ (x²−1)]/2v with x = (f−m)/√v.
+        """
+        sigma = np.sqrt(v)
+        x, weights = trapezoid(self._nodes(float(sigma.max())))
+        f = np.asarray(m)[..., None] + sigma[..., None] * x
+        conditional = np.asarray(self.mean(f), float)
+        noise = np.asarray(self.variance(f), float)
+        self._check(f, conditional, noise)
+        mean = conditional @ weights
+        centred = conditional - mean[..., None]
+        spread = centred**2 + noise
+        slope = centred @ (weights * x) / sigma
+        slope_by_m = centred @ (weights * (x**2 - 1)) / v
+        return Regression(
+            mean=mean,
+            slope=slope,
+            variance=spread @ weights,
+            slope_by_m=slope_by_m,
+            slope_by_v=centred @ (weights * (x**3 - 3 * x)) / (2 * v * sigma),
+            # the centre moves with m and v, but E[centred] = 0 leaves no first-order trace
+            variance_by_m=spread @ (weights * x) / sigma,
+            variance_by_v=spread @ (weights * (x**2 - 1)) / (2 * v),
+        )
+
+    def regression(self, y: Array, m: Array, v: Array) -> Response:
+        """Slope A(y − E[y])/V and curvature A²/V."""
+        s = self.linearise(m, v)
+        error = y - s.mean
+        g = s.slope * error / s.variance
+        rho = s.slope**2 / s.variance
+        mean_by_v = 0.5 * s.slope_by_m
+        return Response(
+            g=g,
+            rho=rho,
+            g_by_m=(s.slope_by_m * error - s.slope**2 - g * s.variance_by_m) / s.variance,
+            g_by_v=(s.slope_by_v * error - s.slope * mean_by_v - g * s.variance_by_v) / s.variance,
+            rho_by_m=(2 * s.slope * s.slope_by_m - rho * s.variance_by_m) / s.variance,
+            rho_by_v=(2 * s.slope * s.slope_by_v - rho * s.variance_by_v) / s.variance,
+        )
+
+    def log_scale(self, y: Array, m: Array, v: Array) -> tuple[Array, Array, Array]:
+        """Log N(y; A f + b, Ω) − (ν f − τ f²/2), which is free of f, and its slopes by m and v."""
+        s = self.linearise(m, v)
+        omega = s.variance - s.slope**2 * v
+        error = y - s.mean + s.slope * m  # y − b
+        value = -0.5 * np.log(2 * np.pi * omega) - 0.5 * error**2 / omega
+        by_omega = 0.5 * (error**2 / omega - 1.0) / omega
+        by_error = -error / omega
+        omega_by_m = s.variance_by_m - 2 * s.slope * s.slope_by_m * v
+        omega_by_v = s.variance_by_v - 2 * s.slope * s.slope_by_v * v - s.slope**2
+        error_by_m = s.slope_by_m * m
+        error_by_v = s.slope_by_v * m - 0.5 * s.slope_by_m
+        return (
+            value,
+            by_omega * omega_by_m + by_error * error_by_m,
+            by_omega * omega_by_v + by_error * error_by_v,
+        )
+
+    def predict(self, m: Array, v: Array) -> Marginals:
+        """Mean and variance of y at f ~ N(m, v)."""
+        s = self.linearise(np.asarray(m, float), np.asarray(v, float))
+        return Marginals(s.mean, s.variance)
+
+    def check_targets(self, y: Array) -> None:
+        """Any real number will do."""
+
+    def _nodes(self, sigma: float) -> int:
+        """Enough nodes for the widest marginal, and for the Gaussian itself."""
+        steps = 2 * REACH * max(2.0, sigma / self.resolution)
+        return min(_MOST_NODES, 1 << int(np.ceil(np.log2(steps)))) + 1
+
+    def _check(self, f: Array, conditional: Array, noise: Array) -> None:
+        for values, what in ((conditional, "mean"), (noise, "variance")):
+            if values.shape != f.shape:
+                raise ValueError(
+                    f"the {what} function returned shape {values.shape} for input of shape "
+                    f"{f.shape}; it must act on arrays element by element."
+                )
+            bad = ~np.isfinite(values)
+            if what == "variance":
+                bad |= values < 0
+            if bad.any():
+                raise ValueError(
+                    f"the {what} function returned {values[bad][0]:g} at f = {f[bad][0]:g}; it must "
+                    "be finite (and the variance not negative) wherever the posterior has mass."
+                )

@@ -1,0 +1,54 @@
+"""Noisy threshold: p(y|f) = ε + (1−2ε) H(y f), paper eq. (3)."""
+
+from math import log, log1p, pi
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import ndtr
+
+from postlin._typing import Array
+from postlin.likelihoods.base import BinaryLikelihood
+from postlin.likelihoods.jet import Jet, mirror
+from postlin.likelihoods.mills import derivatives, mills_ratio
+
+_LOG_SQRT_2PI = 0.5 * log(2 * pi)
+
+#: φ(z) is zero in double precision well before |z| reaches this: Z is flat beyond.
+_FLAT = 1e3
+
+#: A variance that stands for none, as the evidence by quadrature asks: the step itself.
+_POINT = 1e-60
+
+
+class NoisyThreshold(BinaryLikelihood):
+    """A step that is wrong with probability ``epsilon``: the label-noise rate."""
+
+    name: ClassVar[str] = "noisy_threshold"
+    differentiable: bool = False
+
+    def __init__(self, epsilon: float = 0.01) -> None:
+        if not 0.0 < epsilon < 0.5:
+            raise ValueError(
+                f"epsilon must lie strictly between 0 and 0.5, got {epsilon!r}: it is the "
+                "probability that a label is wrong; use the probit likelihood for none."
+            )
+        self.epsilon = float(epsilon)
+
+    def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
+        """Z_y = ε + (1−2ε) Φ(y m/√v)."""
+        r = np.sqrt(np.maximum(v, _POINT))
+        z = np.clip(m / r, -_FLAT, _FLAT)
+        return self._jet(z, r), mirror(self._jet(-z, r))
+
+    def _jet(self, z: Array, r: Array) -> Jet:
+        epsilon, span = self.epsilon, 1.0 - 2.0 * self.epsilon
+        lower_tail = span * ndtr(-np.abs(z))
+        log_z = np.where(
+            z > 0, log1p(-epsilon) + np.log1p(-lower_tail / (1 - epsilon)), np.log(epsilon + lower_tail)
+        )
+        # λ = (1−2ε)φ/Z with φ divided out, so that nothing underflows before it must.
+        with np.errstate(over="ignore"):
+            flips_per_density = np.exp(log(epsilon) + 0.5 * z**2 + _LOG_SQRT_2PI)
+        slope = span / (flips_per_density + span * mills_ratio(z))
+        first, second, third = derivatives(z, slope)
+        return Jet(log_z, slope / r, first / r**2, second / r**3, third / r**4)

@@ -1,0 +1,197 @@
+"""The rules: where each method looks, and what it calls slope and curvature.
+
+| rule    | looks at                | slope | curvature          |
+|---------|-------------------------|-------|--------------------|
+| Laplace | (posterior mean, v = 0) | g_y   | −h_y               |
+| EP      | the cavity              | g_y   | −h_y               |
+| PL      | the posterior marginal  | g_y   | −g₊g₋ (A²/V, SLR)  |
+
+The site formula (``sites``) does the rest. No linear algebra here, and no loop.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+
+from postlin._typing import Array
+from postlin.exceptions import ImproperCavityError
+from postlin.likelihoods import BinaryLikelihood, Likelihood
+from postlin.likelihoods.quadrature import check_order
+from postlin.proposals import AtCavity, AtMarginal, AtMode, Proposal
+from postlin.sites import Marginals, Response, Sites, SiteView, set_sites
+
+NegativeSites = Literal["keep", "raise", "clamp", "skip", "small_variance"]
+
+
+class Rule(ABC):
+    """How a site is set from the likelihood and the present posterior."""
+
+    name: ClassVar[str]
+
+    #: How many cautious steps a cold start may take before the rule's own.
+    warm_up: ClassVar[int] = 0
+
+    @abstractmethod
+    def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
+        """The sites that follow from ``view``."""
+
+    def propose_cautiously(self, likelihood: Likelihood, y: Array, view: SiteView) -> Sites:
+        """Like ``propose``, for the first steps from the prior; never far too weak a site."""
+        return self.propose(likelihood, y, view).sites
+
+    @abstractmethod
+    def check(self, likelihood: Likelihood) -> None:
+        """Raise ``ValueError`` where this rule cannot use the likelihood."""
+
+
+@dataclass(frozen=True)
+class Laplace(Rule):
+    """A Gaussian about the mode of the posterior."""
+
+    name: ClassVar[str] = "laplace"
+
+    def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
+        """Newton's method for the mode, written as a site update."""
+        at = Marginals(view.mean, np.zeros_like(view.mean))
+        response = _density_response(likelihood, y, at)
+        return AtMode(set_sites(at, response), at, response)
+
+    def check(self, likelihood: Likelihood) -> None:
+        """Laplace differentiates log p(y|f) at a point."""
+        _need_density(self, likelihood)
+        if not getattr(likelihood, "differentiable", False):
+            raise ValueError(
+                f"inference='laplace' cannot use the {likelihood.name} likelihood: its gradient is "
+                "zero almost everywhere, so the prior would never be changed. Use inference='pl' "
+                "or 'ep', or fold white noise into it (WithNoise, or fold_noise=True)."
+            )
+
+
+@dataclass(frozen=True)
+class EP(Rule):
+    """Expectation propagation: the site that matches the moments of cavity times likelihood.
+
+    ``negative_sites`` says what happens to sites of negative precision, which likelihoods that
+    are not log-concave ask for:
+
+    - ``"keep"``: they stay, and steps are shortened so that the posterior is always positive
+      definite and every cavity proper. The most accurate choice.
+    - ``"raise"``: plain undamped EP, which raises ``ImproperCavityError`` where it breaks.
+    - ``"clamp"``: precision zero instead.
+    - ``"skip"``: such an update is not made.
+    - ``"small_variance"``: site variance ``small_variance`` instead, as in the paper.
+
+    The last three say so in a ``NegativeSiteWarning``.
+    """
+
+    negative_sites: NegativeSites = "keep"
+    small_variance: float = 1e-2
+    evidence_order: int | None = None
+    name: ClassVar[str] = "ep"
+
+    def __post_init__(self) -> None:
+        if self.negative_sites not in get_args(NegativeSites):
+            raise ValueError(
+                f"negative_sites must be one of {', '.join(map(repr, get_args(NegativeSites)))}, "
+                f"got {self.negative_sites!r}."
+            )
+        if not 0 < self.small_variance < float("inf"):
+            raise ValueError(f"small_variance must be positive, got {self.small_variance!r}.")
+        _check_evidence_order(self.evidence_order)
+
+    def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
+        """Moment matching at the cavity."""
+        improper = np.flatnonzero(view.gap <= 0)
+        if len(improper):
+            worst = improper[0]
+            gap = view.gap[worst]
+            raise ImproperCavityError(int(worst), float(view.variance[worst] / gap) if gap else np.inf)
+        cavity = view.cavity
+        response = _density_response(likelihood, y, cavity)
+        sites = set_sites(cavity, response)
+        kept = self._apply_policy(sites, view)
+        changed = (sites.tau != kept.tau) | (sites.nu != kept.nu)
+        skipped = self.negative_sites == "skip"
+        return AtCavity(kept, cavity, response, view, changed, skipped)
+
+    def _apply_policy(self, sites: Sites, view: SiteView) -> Sites:
+        negative = sites.tau < 0
+        if self.negative_sites in ("keep", "raise") or not negative.any():
+            return sites
+        if self.negative_sites == "clamp":
+            return Sites(np.where(negative, 0.0, sites.tau), sites.nu)
+        if self.negative_sites == "skip":
+            return Sites(np.where(negative, view.tau, sites.tau), np.where(negative, view.nu, sites.nu))
+        mean = sites.nu / np.where(negative, sites.tau, 1.0)
+        precision = 1.0 / self.small_variance
+        return Sites(
+            np.where(negative, precision, sites.tau), np.where(negative, mean * precision, sites.nu)
+        )
+
+    def check(self, likelihood: Likelihood) -> None:
+        """EP integrates p(y|f) against the cavity."""
+        _need_density(self, likelihood)
+
+
+@dataclass(frozen=True)
+class PL(Rule):
+    """Posterior linearisation: statistical linear regression at the posterior marginal.
+
+    ``evidence_order`` replaces the exact integral of the evidence by Gauss–Hermite quadrature of
+    that order about the posterior, as the paper does with 10.
+    """
+
+    evidence_order: int | None = None
+    name: ClassVar[str] = "pl"
+    warm_up: ClassVar[int] = 3
+
+    def __post_init__(self) -> None:
+        _check_evidence_order(self.evidence_order)
+
+    def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
+        """τ = A²/Ω, ν = A(y − b)/Ω: paper eqs. (10), (13), (14)."""
+        at = Marginals(view.mean, view.variance)
+        response = likelihood.regression(y, *at)
+        return AtMarginal(set_sites(at, response), at, response)
+
+    def propose_cautiously(self, likelihood: Likelihood, y: Array, view: SiteView) -> Sites:
+        """With curvature max(−h_y, −g₊g₋).
+
+        A badly misclassified point keeps a real pull while its own precision goes to zero; from
+        the prior, many such pulls with nothing to hold them throw the mean out of reach.
+        """
+        at = Marginals(view.mean, view.variance)
+        response = likelihood.regression(y, *at)
+        curvature = (
+            np.maximum(response.rho, -response.g_by_m) if likelihood.has_density else response.rho
+        )
+        return set_sites(at, response._replace(rho=curvature))
+
+    def check(self, likelihood: Likelihood) -> None:
+        """PL can use every likelihood."""
+
+
+#: The rules by name, as ``inference="pl"``.
+REGISTRY: dict[str, type[Rule]] = {rule.name: rule for rule in (PL, EP, Laplace)}
+
+
+def _density_response(likelihood: Likelihood, y: Array, at: Marginals) -> Response:
+    """Slope g_y and curvature −h_y, for the rules that work with the density."""
+    assert isinstance(likelihood, BinaryLikelihood)  # Rule.check has seen to it
+    jet = likelihood.jet(y, at.mean, at.variance)
+    return Response(jet.g, -jet.h, jet.h, jet.g_by_v, -jet.c, -jet.h_by_v)
+
+
+def _need_density(rule: Rule, likelihood: Likelihood) -> None:
+    if not likelihood.has_density:
+        raise ValueError(
+            f"inference={rule.name!r} needs a density p(y|f), and the {likelihood.name} likelihood has "
+            "only conditional moments: use inference='pl'."
+        )
+
+
+def _check_evidence_order(order: int | None) -> None:
+    if order is not None:
+        check_order(order, "evidence_order")

@@ -1,0 +1,74 @@
+"""Schedules: all sites at once, one after another, or first the one and then the other.
+
+They say how the strides towards the fixed point are made; where Newton's method takes over is
+the business of ``fixed_point``.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from postlin.likelihoods.quadrature import check_order
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``iterations`` = k means exactly k undamped iterations from the prior, as in the paper
+    (or from the sites passed as ``start``).
+
+    With None the solver iterates to its tolerance, by damped strides and Newton's method.
+    ``block`` is the number of sites that a sweep treats at a time; it affects speed alone.
+    """
+
+    iterations: int | None = None
+    block: int = 64
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if self.iterations is not None:
+            check_order(self.iterations, "iterations")
+        check_order(self.block, "block")
+
+    @property
+    def sweeps(self) -> float:
+        """How many of the first iterations are sequential."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Parallel(Schedule):
+    """All sites are set anew from one posterior, which is then computed anew."""
+
+    name: ClassVar[str] = "parallel"
+
+
+@dataclass(frozen=True)
+class Sequential(Schedule):
+    """The posterior is brought up to date after every site."""
+
+    name: ClassVar[str] = "sequential"
+
+    @property
+    def sweeps(self) -> float:
+        """All of them."""
+        return float("inf")
+
+
+@dataclass(frozen=True)
+class Hybrid(Schedule):
+    """``first`` sequential sweeps to get near, then parallel iterations."""
+
+    first: int = 2
+    name: ClassVar[str] = "hybrid"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_order(self.first, "first")
+
+    @property
+    def sweeps(self) -> float:
+        """The first few."""
+        return self.first
+
+
+#: The schedules by name, as ``schedule="parallel"``.
+REGISTRY: dict[str, type[Schedule]] = {kind.name: kind for kind in (Parallel, Sequential, Hybrid)}

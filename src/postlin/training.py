@@ -1,0 +1,197 @@
+"""Learning hyperparameters: maximise the evidence over the kernel's free log-parameters."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+from sklearn.gaussian_process.kernels import Kernel
+
+from postlin._typing import Array
+from postlin.fixed_point import solve
+from postlin.inference import Approximation
+from postlin.kernels import Gram, Term, WhiteSplit, bind, full_gram, split_white
+from postlin.likelihoods import BinaryLikelihood, WithNoise
+from postlin.posterior import NotPositiveDefiniteError
+from postlin.problem import Problem
+from postlin.rules import Rule
+from postlin.schedules import Schedule
+from postlin.sites import Sites
+
+logger = logging.getLogger("postlin")
+
+#: (objective, initial theta, bounds) → (theta, value): scikit-learn's convention for optimisers.
+Optimizer = Callable[..., tuple[Array, float]]
+
+#: What an evidence that cannot be computed counts as.
+_HOPELESS = -1e100
+
+
+@dataclass
+class Model:
+    """Data, likelihood and rule; everything about a fit but the hyperparameters."""
+
+    X: Any
+    y: Array
+    likelihood: BinaryLikelihood
+    rule: Rule
+    schedule: Schedule
+    tol: float
+    max_iter: int
+    fold_noise: bool = False
+    _term: Term | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Distances are made again where they are needed again."""
+        return {**self.__dict__, "_term": None}
+
+    def infer(self, kernel: Kernel, start: Sites | None = None) -> "Fitted":
+        """The approximation at the parameters of ``kernel``."""
+        split = split_white(kernel) if self.fold_noise else None
+        latent_kernel = split.smooth if split else kernel
+        if self._term is None:
+            self._term = bind(latent_kernel, self.X)
+        gram = full_gram(self._term.gram(latent_kernel), len(self.y))
+        likelihood = WithNoise(self.likelihood, split.noise) if split else self.likelihood
+        problem = Problem(gram.K, np.zeros_like(self.y), self.y, likelihood, self.rule)
+        solution = solve(problem, self.schedule, start=start, tol=self.tol, max_iter=self.max_iter)
+        return Fitted(kernel, latent_kernel, gram, split, likelihood, Approximation(problem, solution))
+
+
+class Fitted(NamedTuple):
+    """An approximation with the kernel it belongs to."""
+
+    kernel: Kernel
+    latent_kernel: Kernel
+    gram: Gram
+    split: WhiteSplit | None
+    likelihood: BinaryLikelihood
+    approximation: Approximation
+
+    def gradient(self) -> Array:
+        """∂ log evidence by the kernel's free log-parameters, in scikit-learn's order."""
+        by_kernel = self.gram.pull_back(self.approximation.evidence_gradient())
+        if self.split is None:
+            return np.array(by_kernel)
+        by_noise = self.approximation.evidence_gradient_by_noise()
+        levels = iter(np.exp(self.kernel.theta[list(self.split.is_white)]))
+        rest = iter(by_kernel)
+        return np.array(
+            [by_noise * next(levels) if white else next(rest) for white in self.split.is_white]
+        )
+
+
+class Training(NamedTuple):
+    """The best parameters found, the fit there, and whether the optimiser was content."""
+
+    best: Fitted
+    message: str | None
+
+
+def train(
+    model: Model,
+    kernel: Kernel,
+    optimizer: Optimizer | str | None,
+    *,
+    restarts: int,
+    rng: np.random.RandomState,
+    start: Sites | None = None,
+) -> Training:
+    """Maximise the evidence from the kernel's own parameters, and from random ones."""
+    if optimizer is None or kernel.n_dims == 0:
+        return Training(model.infer(kernel, start), None)
+    search = _Search(model, kernel, start)
+    starts = [kernel.theta]
+    starts += [rng.uniform(kernel.bounds[:, 0], kernel.bounds[:, 1]) for _ in range(restarts)]
+    messages: dict[int, str | None] = {}
+    bests = []
+    for k, theta in enumerate(starts):
+        search.warm = start if k == 0 else None
+        optimum, value, messages[k] = _optimise(search, theta, kernel.bounds, optimizer)
+        bests.append((value, optimum))
+    winner = int(np.argmin([value for value, _ in bests]))
+    theta = bests[winner][1]
+    return Training(search.at(theta), messages[winner])
+
+
+class _Search:
+    """The objective of the optimisers: minus log evidence, warm-started along the path."""
+
+    def __init__(self, model: Model, kernel: Kernel, start: Sites | None) -> None:
+        self.model = model
+        self.kernel = kernel
+        self.warm = start
+        self.evaluations = 0
+        self._last: tuple[Array, Fitted] | None = None
+
+    def at(self, theta: Array) -> Fitted:
+        if self._last is None or not np.array_equal(self._last[0], theta):
+            fitted = self.model.infer(self.kernel.clone_with_theta(theta), self.warm)
+            self._last = np.array(theta), fitted
+        return self._last[1]
+
+    def __call__(self, theta: Array, eval_gradient: bool = True) -> Any:
+        self.evaluations += 1
+        try:
+            fitted = self.at(theta)
+        except NotPositiveDefiniteError:
+            logger.debug("theta %s: no posterior", theta)
+            return (-_HOPELESS, np.zeros_like(theta)) if eval_gradient else -_HOPELESS
+        approximation = fitted.approximation
+        if approximation.converged:
+            self.warm = approximation.sites
+        logger.debug(
+            "theta %s: log evidence %.6f (%d factorisations)",
+            theta,
+            approximation.log_evidence,
+            approximation.n_factorisations,
+        )
+        value = -approximation.log_evidence
+        return (value, -fitted.gradient()) if eval_gradient else value
+
+
+def _optimise(
+    search: _Search, theta: Array, bounds: Array, optimizer: Optimizer | str
+) -> tuple[Array, float, str | None]:
+    """Run one optimiser from one start."""
+    if callable(optimizer):
+        optimum, value = optimizer(search, theta, bounds=bounds)
+        return np.asarray(optimum, float), float(value), None
+    if optimizer == "fmin_l_bfgs_b":
+        return _l_bfgs_b(search, theta, bounds)
+    # The paper: quasi-Newton with finite differences, no bounds. It calls it a failure (status 2)
+    # when rounding ends the line search, which is as far as differences can get.
+    result = minimize(lambda t: search(t, eval_gradient=False), theta, method="BFGS")
+    message = None if result.success or result.status == 2 else str(result.message)
+    return np.asarray(result.x, float), float(result.fun), message
+
+
+def _l_bfgs_b(search: _Search, theta: Array, bounds: Array) -> tuple[Array, float, str | None]:
+    """L-BFGS-B on the objective scaled so that its first step has length one at most.
+
+    With bounds on every parameter the routine's own first step is the whole gradient, which in
+    log-parameters leads out of all sense.
+    """
+    _, gradient = search(theta)
+    scale = 1.0 / max(1.0, float(np.linalg.norm(gradient)))
+
+    def objective(t: Array) -> tuple[float, Array]:
+        value, slope = search(t)
+        return scale * value, scale * slope
+
+    result = minimize(
+        objective,
+        theta,
+        method="L-BFGS-B",
+        jac=True,
+        bounds=bounds,
+        options={"gtol": 1e-5 * scale, "ftol": 1e-10 * scale},
+    )
+    message = None if result.success or result.status == 2 else str(result.message)
+    return np.asarray(result.x, float), float(result.fun) / scale, message
+
+
+#: The optimisers by name.
+OPTIMIZERS = ("fmin_l_bfgs_b", "bfgs_finite_differences")
