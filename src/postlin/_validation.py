@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from scipy.linalg import lapack
 
 from postlin._typing import Array
 from postlin.sites import Sites
@@ -50,7 +51,20 @@ def check_covariance(K: object) -> Array:
             f"K must be symmetric, but K[{i}, {j}] = {matrix[i, j]:.6g} and "
             f"K[{j}, {i}] = {matrix[j, i]:.6g}."
         )
+    _check_semi_definite(matrix, scale)
     return matrix
+
+
+def _check_semi_definite(matrix: Array, scale: float) -> None:
+    """Semi-definite but for rounding: what is added here is for this test alone."""
+    raised = matrix.copy()
+    raised.ravel()[:: len(matrix) + 1] += 1e-8 * scale + np.finfo(float).tiny
+    _, failed = lapack.dpotrf(raised.T, overwrite_a=1, clean=0)
+    if failed:
+        raise ValueError(
+            f"K is not positive semi-definite (its leading {failed} x {failed} block is not): it is "
+            "no covariance matrix."
+        )
 
 
 def check_targets(y: object, n: int) -> Array:

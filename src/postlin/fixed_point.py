@@ -30,6 +30,8 @@ _WORTHWHILE = 1.0
 _RETRY_TIME, _LONG_TIME = 2.0, 32.0
 #: Damping of the first strides, and the least before giving up.
 _FIRST_DAMPING, _LEAST_DAMPING = 0.5, 1e-3
+#: A residual that says that the plain iteration has run away.
+_RUNAWAY = 1e50
 
 
 @dataclass
@@ -160,8 +162,9 @@ class _Search:
             sites = self._next_sites(iterate, damping, cautious)
             if strict:
                 self.n_factorisations += 1
-                new = self.problem.iterate(sites)
-                return new if np.isfinite(new.size) else None
+                with np.errstate(all="ignore"):  # the plain iteration may run away; that is seen below
+                    new = self.problem.iterate(sites)
+                    return new if new.size < _RUNAWAY else None
         except ImproperCavityError:
             if (
                 strict
@@ -175,12 +178,14 @@ class _Search:
         return self._evaluate(sites)
 
     def _next_sites(self, iterate: Iterate | None, damping: float, cautious: bool) -> Sites:
+        """Where a step leads. Cautious ones are parallel, so that all schedules start alike.
+
+        Fixed points need not be unique (noisy threshold): a common start finds a common one.
+        """
         problem = self.problem
-        if self.n_iter < self.schedule.sweeps:
+        if self.n_iter < self.schedule.sweeps and not cautious:
             posterior = iterate.posterior if iterate else None
-            return sweep(
-                problem, posterior, block=self.schedule.block, damping=damping, cautious=cautious
-            )
+            return sweep(problem, posterior, block=self.schedule.block, damping=damping)
         view = iterate.posterior.view if iterate else problem.prior_view
         if iterate and not cautious:
             wanted = iterate.proposal.sites

@@ -43,7 +43,10 @@ class Problem:
         if not (np.isfinite(sites.tau).all() and np.isfinite(sites.nu).all()):
             return None
         try:
-            iterate = self.iterate(sites)
+            posterior = self.posterior(sites)
+            if not (posterior.variance > 0).all():  # no digit left: sites stronger than 1/rounding
+                return None
+            iterate = self.iterate_at(posterior)
         except (NotPositiveDefiniteError, ImproperCavityError):
             return None
         return iterate if np.isfinite(iterate.size) else None
@@ -77,9 +80,12 @@ class Iterate:
 
     @property
     def rounding(self) -> float:
-        """What rounding in B = I + SKS does to the residual: no iteration gets below it."""
+        """What rounding in B = I + SKS does to the residual: no iteration gets below it.
+
+        Never more than 1e-6: beyond, that is a failure and no longer an excuse.
+        """
         tau, k = self.posterior.sites.tau, self.posterior.K.diagonal()
-        return 8.0 * _EPS * float(1.0 + np.max(np.maximum(tau, 0.0) * k))
+        return min(1e-6, 8.0 * _EPS * float(1.0 + np.max(np.maximum(tau, 0.0) * k)))
 
     def turned_from(self, previous: "Iterate") -> float:
         """The cosine between this residual and the one before: negative when iterates swing."""

@@ -77,12 +77,14 @@ class AtMarginal(Proposal):
 class AtCavity(Proposal):
     """Made at the cavity, which depends on the marginal and on the present site: EP.
 
-    ``changed`` marks sites that a policy for negative precisions has replaced, by a constant or,
-    where they were ``skipped``, by the present site.
+    A policy for negative precisions may have replaced sites (τ̂, ν̂) by others (τ', ν'):
+    ``replacement``, an array [row, column, point], holds d(τ', ν') by d(τ̂, ν̂) for those
+    ``changed``, and ``skipped`` says that these are the present sites instead.
     """
 
     view: SiteView
     changed: np.ndarray
+    replacement: Array
     skipped: bool
 
     @property
@@ -91,23 +93,25 @@ class AtCavity(Proposal):
         return self.changed
 
     def jacobian(self) -> Array:
-        """Through the cavity."""
+        """Through the cavity and the policy."""
         by_cavity = site_jacobian(self.at, self.response)
-        full = self._about_posterior_mean(
-            np.einsum("rkn,kcn->rcn", by_cavity, cavity_jacobian(self.view))
-        )
-        full[:, :, self.changed] = 0.0
+        full = self._finish(np.einsum("rkn,kcn->rcn", by_cavity, cavity_jacobian(self.view)))
         if self.skipped:
             full[0, 2, self.changed] = full[1, 3, self.changed] = 1.0
         return full
 
     def by_noise(self) -> Array:
         """The likelihood is looked at through its noise."""
-        full = self._about_posterior_mean(noise_jacobian(self.at, self.response))
-        full[:, self.changed] = 0.0
-        return full
+        return self._finish(noise_jacobian(self.at, self.response))
 
-    def _about_posterior_mean(self, rows: Array) -> Array:
-        """Rows dτ̂ and dν̂ − m dτ̂ with m the posterior's mean, from rows with the cavity's."""
-        offset = self.at.mean - self.view.mean
-        return np.array([rows[0], rows[1] + offset * rows[0]])
+    def _finish(self, rows: Array) -> Array:
+        """From rows dτ̂, dν̂ − m dτ̂ with the cavity's m to those with the posterior's."""
+        m = self.view.mean
+        d_tau, d_nu = rows[0], rows[1] + self.at.mean * rows[0]
+        if self.changed.any():
+            (a, b), (c, d) = self.replacement
+            d_tau, d_nu = (
+                np.where(self.changed, a * d_tau + b * d_nu, d_tau),
+                np.where(self.changed, c * d_tau + d * d_nu, d_nu),
+            )
+        return np.array([d_tau, d_nu - m * d_tau])

@@ -111,24 +111,23 @@ class EP(Rule):
         cavity = view.cavity
         response = _density_response(likelihood, y, cavity)
         sites = set_sites(cavity, response)
-        kept = self._apply_policy(sites, view)
-        changed = (sites.tau != kept.tau) | (sites.nu != kept.nu)
+        changed = (sites.tau < 0) & (self.negative_sites not in ("keep", "raise"))
+        policy, replacement = self._policy(sites, view, changed)
+        kept = Sites(*(np.where(changed, a, b) for a, b in zip(policy, sites, strict=True)))
         skipped = self.negative_sites == "skip"
-        return AtCavity(kept, cavity, response, view, changed, skipped)
+        return AtCavity(kept, cavity, response, view, changed, replacement, skipped)
 
-    def _apply_policy(self, sites: Sites, view: SiteView) -> Sites:
-        negative = sites.tau < 0
-        if self.negative_sites in ("keep", "raise") or not negative.any():
-            return sites
-        if self.negative_sites == "clamp":
-            return Sites(np.where(negative, 0.0, sites.tau), sites.nu)
+    def _policy(self, sites: Sites, view: SiteView, where: np.ndarray) -> tuple[Sites, Array]:
+        """What stands in for negative sites, and its derivatives by them."""
+        zero, one = np.zeros_like(sites.tau), np.ones_like(sites.tau)
         if self.negative_sites == "skip":
-            return Sites(np.where(negative, view.tau, sites.tau), np.where(negative, view.nu, sites.nu))
-        mean = sites.nu / np.where(negative, sites.tau, 1.0)
-        precision = 1.0 / self.small_variance
-        return Sites(
-            np.where(negative, precision, sites.tau), np.where(negative, mean * precision, sites.nu)
-        )
+            return Sites(view.tau, view.nu), np.zeros((2, 2, len(zero)))
+        if self.negative_sites == "small_variance":
+            safe = np.where(where, sites.tau, 1.0)
+            mean, precision = sites.nu / safe, 1.0 / self.small_variance
+            by_site = np.array([[zero, zero], [-mean * precision / safe, precision / safe]])
+            return Sites(precision * one, precision * mean), by_site
+        return Sites(zero, sites.nu), np.array([[zero, zero], [zero, one]])
 
     def check(self, likelihood: Likelihood) -> None:
         """EP integrates p(y|f) against the cavity."""

@@ -12,11 +12,12 @@ from postlin.likelihoods.quadrature import check_order
 
 @dataclass(frozen=True)
 class Schedule:
-    """``iterations`` = k means exactly k undamped iterations from the prior, as in the paper
-    (or from the sites passed as ``start``).
+    """How the strides towards the fixed point are made.
 
-    With None the solver iterates to its tolerance, by damped strides and Newton's method.
-    ``block`` is the number of sites that a sweep treats at a time; it affects speed alone.
+    ``iterations`` = k means exactly k undamped iterations from the prior, as in the paper (or from
+    the sites passed as ``start``). With None the solver iterates to its tolerance, by damped
+    strides and Newton's method. ``block`` is the number of sites that a sweep treats at a time; it
+    affects speed alone.
     """
 
     iterations: int | None = None

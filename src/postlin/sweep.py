@@ -23,7 +23,6 @@ def sweep(
     *,
     block: int,
     damping: float = 1.0,
-    cautious: bool = False,
 ) -> Sites:
     """The sites after each has been set anew, in order, from a posterior kept up to date.
 
@@ -39,7 +38,7 @@ def sweep(
         inside = slice(first, min(first + block, len(tau)))
         old_tau, old_nu = tau[inside].copy(), nu[inside].copy()
         corner = covariance[inside, inside].copy()
-        _sweep_block(problem, inside, corner, mean[inside].copy(), tau, nu, damping, cautious)
+        _sweep_block(problem, inside, corner, mean[inside].copy(), tau, nu, damping)
         d_tau, d_nu = tau[inside] - old_tau, nu[inside] - old_nu
         columns = covariance[:, inside].copy()
         # rows of (I + Σ_bb D)⁻¹ applied from the right, by one small solve
@@ -60,7 +59,6 @@ def _sweep_block(
     tau: Array,
     nu: Array,
     damping: float,
-    cautious: bool,
 ) -> None:
     """Set the sites of one block in place; ``corner`` and ``mean`` are the block's own copies."""
     rule, likelihood = problem.rule, problem.likelihood
@@ -70,10 +68,7 @@ def _sweep_block(
         view = SiteView(m, v, tau[i : i + 1], nu[i : i + 1], 1.0 - tau[i : i + 1] * v)
         y = problem.y[i : i + 1]
         try:
-            if cautious:
-                wanted = rule.propose_cautiously(likelihood, y, view)
-            else:
-                wanted = rule.propose(likelihood, y, view).sites
+            wanted = rule.propose(likelihood, y, view).sites
         except ImproperCavityError as error:
             raise ImproperCavityError(i, error.cavity_variance) from None
         d_tau = damping * float(wanted.tau[0] - tau[i])

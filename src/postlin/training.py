@@ -27,6 +27,8 @@ Optimizer = Callable[..., tuple[Array, float]]
 
 #: What an evidence that cannot be computed counts as.
 _HOPELESS = -1e100
+#: Steps of finite differences, wide enough for an evidence that is iterated to a tolerance.
+_DIFFERENCE = 1e-4
 
 
 @dataclass
@@ -163,7 +165,13 @@ def _optimise(
         return _l_bfgs_b(search, theta, bounds)
     # The paper: quasi-Newton with finite differences, no bounds. It calls it a failure (status 2)
     # when rounding ends the line search, which is as far as differences can get.
-    result = minimize(lambda t: search(t, eval_gradient=False), theta, method="BFGS")
+    result = minimize(
+        lambda t: search(t, eval_gradient=False),
+        theta,
+        method="BFGS",
+        jac="3-point",
+        options={"finite_diff_rel_step": _DIFFERENCE},
+    )
     message = None if result.success or result.status == 2 else str(result.message)
     return np.asarray(result.x, float), float(result.fun), message
 

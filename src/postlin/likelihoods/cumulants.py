@@ -14,15 +14,16 @@ from postlin._typing import Array
 
 
 def by_density(
-    weights: Array, slopes: tuple[Array, Array, Array, Array]
+    weights: Array, slopes: tuple[Array, Array, Array, Array], shifted: Array
 ) -> tuple[Array, Array, Array, Array]:
     """(g, h, c, d) from normalised weights and the first four derivatives of log p at the nodes.
 
-    Arrays have the nodes on the last axis.
+    ``shifted`` is the first derivative but for a constant, in the form that keeps small
+    differences. Arrays have the nodes on the last axis.
     """
     s1, s2, s3, s4 = slopes
     g = _mean(weights, s1)
-    r1 = s1 - g[..., None]
+    r1 = shifted - _mean(weights, shifted)[..., None]
     mean_s2 = _mean(weights, s2)
     r2 = s2 - mean_s2[..., None]
     square = r1**2

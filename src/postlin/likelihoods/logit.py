@@ -64,7 +64,7 @@ def _accurate_jet(m: Array, v: Array) -> Jet:
         for block, nodes in tilted_nodes(m[rows], v[rows]):
             here = rows[block]
             if group is nearly_gaussian:
-                derivatives = by_density(nodes.weights, _log_density_slopes(nodes.p, nodes.q))
+                derivatives = by_density(nodes.weights, _log_density_slopes(nodes.p, nodes.q), -nodes.p)
             else:
                 derivatives = by_moments(nodes.weights, nodes.f - m[here, None], v[here])
             for target, value in zip(jet, (nodes.log_z, *derivatives), strict=True):
@@ -82,7 +82,7 @@ def _hermite_jet(m: Array, v: Array, nodes: Array, weights: Array) -> Jet:
     total = tilted.sum(axis=-1)
     tilted /= total[..., None]
     small = v < _SMALL_VARIANCE
-    density = by_density(tilted, _log_density_slopes(expit(f), expit(-f)))
+    density = by_density(tilted, _log_density_slopes(expit(f), expit(-f)), expit(-f))
     moments = by_moments(tilted, shift, np.where(small, 1.0, v))
     derivatives = (np.where(small, a, b) for a, b in zip(density, moments, strict=True))
     return Jet(np.log(total) + top, *derivatives)

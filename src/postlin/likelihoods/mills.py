@@ -17,6 +17,12 @@ SQRT_HALF_PI = sqrt(0.5 * pi)
 #: Below −TAIL, z + λ and its derivatives come from their asymptotic series.
 TAIL = 12.0
 
+#: Above this φ(z) is zero in double precision, and Φ is flat.
+FLAT = 40.0
+
+#: Beyond this the series has nothing left but its limits.
+_INFINITE = 1e60
+
 
 def mills_ratio(z: Array) -> Array:
     """Φ(z)/φ(z); infinite, correctly, where φ underflows on the right."""
@@ -49,7 +55,7 @@ _TAIL_POWERS = 2.0 * np.arange(16) + 1.0
 
 def tail_derivatives(z: Array) -> tuple[Array, Array, Array]:
     """λ', λ'' and λ''' of log Φ for z < −TAIL, where z + λ cancels."""
-    a = -z
+    a = np.minimum(-z, _INFINITE)
     coefficients, powers = _TAIL_COEFFICIENTS, _TAIL_POWERS
     inverse_square = 1.0 / a**2
 

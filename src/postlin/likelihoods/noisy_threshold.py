@@ -9,12 +9,9 @@ from scipy.special import ndtr
 from postlin._typing import Array
 from postlin.likelihoods.base import BinaryLikelihood
 from postlin.likelihoods.jet import Jet, mirror
-from postlin.likelihoods.mills import derivatives, mills_ratio
+from postlin.likelihoods.mills import FLAT, derivatives, mills_ratio
 
 _LOG_SQRT_2PI = 0.5 * log(2 * pi)
-
-#: φ(z) is zero in double precision well before |z| reaches this: Z is flat beyond.
-_FLAT = 1e3
 
 #: A variance that stands for none, as the evidence by quadrature asks: the step itself.
 _POINT = 1e-60
@@ -37,7 +34,7 @@ class NoisyThreshold(BinaryLikelihood):
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
         """Z_y = ε + (1−2ε) Φ(y m/√v)."""
         r = np.sqrt(np.maximum(v, _POINT))
-        z = np.clip(m / r, -_FLAT, _FLAT)
+        z = np.clip(m / r, -FLAT, FLAT)  # Z does not change beyond
         return self._jet(z, r), mirror(self._jet(-z, r))
 
     def _jet(self, z: Array, r: Array) -> Jet:

@@ -8,7 +8,7 @@ from scipy.special import log_ndtr
 from postlin._typing import Array
 from postlin.likelihoods.base import BinaryLikelihood
 from postlin.likelihoods.jet import Jet, mirror
-from postlin.likelihoods.mills import TAIL, derivatives, mills_ratio, tail_derivatives
+from postlin.likelihoods.mills import FLAT, TAIL, derivatives, mills_ratio, tail_derivatives
 
 
 class Probit(BinaryLikelihood):
@@ -25,12 +25,13 @@ class Probit(BinaryLikelihood):
 
 def _log_ndtr_jet(z: Array, r: Array) -> Jet:
     """The jet of log Φ(m/r) in m, at z = m/r."""
-    slope = 1.0 / mills_ratio(z)
-    first, second, third = derivatives(z, slope)
+    inside = np.clip(z, -TAIL, FLAT)
+    slope = 1.0 / mills_ratio(inside)
+    parts: tuple[Array, ...] = slope, *derivatives(inside, slope)
     tail = z < -TAIL
     if np.any(tail):
-        exact = tail_derivatives(np.where(tail, z, -TAIL))
-        first, second, third = (
-            np.where(tail, e, plain) for e, plain in zip(exact, (first, second, third), strict=True)
-        )
-    return Jet(log_ndtr(z), slope / r, first / r**2, second / r**3, third / r**4)
+        beyond = np.where(tail, z, -TAIL)
+        series = 1.0 / mills_ratio(beyond), *tail_derivatives(beyond)
+        parts = tuple(np.where(tail, s, p) for s, p in zip(series, parts, strict=True))
+    powers = r, r**2, r**3, r**4
+    return Jet(log_ndtr(z), *(part / power for part, power in zip(parts, powers, strict=True)))

@@ -1,0 +1,37 @@
+"""Shared fixtures: the paper's data sets and its covariance function."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from postlin.datasets import load, whiten
+
+
+class Data:
+    """A whitened data set with labels ±1, or some of its rows."""
+
+    def __init__(self, name, rows=None, seed=0):
+        bunch = load(name)
+        X, y = whiten(bunch.X), np.where(bunch.y == np.unique(bunch.y)[1], 1.0, -1.0)
+        if rows is not None:
+            chosen = np.random.default_rng(seed).permutation(len(y))[:rows]
+            X, y = X[chosen], y[chosen]
+        self.X, self.y = X, y
+
+    def covariance(self, variance, length_scale, noise=0.1):
+        squared = cdist(self.X, self.X, "sqeuclidean")
+        K = variance * np.exp(-0.5 * squared / length_scale**2)
+        return K + noise * np.eye(len(K))
+
+
+@pytest.fixture(scope="session")
+def data():
+    """``data(name, rows)``: cached."""
+    cache = {}
+
+    def get(name, rows=None):
+        if (name, rows) not in cache:
+            cache[name, rows] = Data(name, rows)
+        return cache[name, rows]
+
+    return get

@@ -1,0 +1,91 @@
+"""Gram matrices and pull-backs against scikit-learn's own, and against differences."""
+
+import numpy as np
+import pytest
+from reference import central_difference
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    CompoundKernel,
+    ConstantKernel,
+    DotProduct,
+    Exponentiation,
+    ExpSineSquared,
+    Matern,
+    RationalQuadratic,
+    WhiteKernel,
+)
+
+from postlin.kernels import bind, full_gram, split_white
+
+ARD = [0.5, 1.0, 2.0]
+KERNELS = {
+    "constant": ConstantKernel(2.0),
+    "white": WhiteKernel(0.3),
+    "rbf": RBF(1.5),
+    "rbf ard": RBF(ARD),
+    "paper": 10.0 * RBF(1.0) + WhiteKernel(0.1, "fixed"),
+    "paper ard": 10.0 * RBF(ARD) + WhiteKernel(0.1),
+    "all fixed": ConstantKernel(2.0, "fixed") * RBF(1.0, "fixed") + WhiteKernel(0.1, "fixed"),
+    "fixed ard": ConstantKernel(2.0) * RBF(ARD, "fixed"),
+    "nested": (2.0 * RBF(1.0) + 3.0) * (RBF(2.0) + WhiteKernel(0.2)),
+    "sum of constants": ConstantKernel(2.0) + ConstantKernel(1.0),
+    "matern": 2.0 * Matern(1.5, nu=1.5) + WhiteKernel(0.1),
+    "rational quadratic": RationalQuadratic(1.0, 2.0) * RBF(3.0),
+    "dot product": DotProduct(1.0) + 0.5 * RBF(1.0),
+    "power": Exponentiation(RBF(1.2), 2),
+    "periodic": ExpSineSquared(1.0, 3.0) * RBF(2.0),
+}
+
+
+X = np.random.default_rng(0).normal(size=(17, 3))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_gram_and_pull_back_are_scikit_learns(name):
+    kernel = KERNELS[name]
+    gram = full_gram(bind(kernel, X).gram(kernel), len(X))
+    K, gradient = kernel(X, eval_gradient=True)
+    np.testing.assert_allclose(gram.K, K, rtol=1e-12, atol=1e-14)
+    K_bar = np.random.default_rng(1).normal(size=(17, 17))
+    K_bar = K_bar + K_bar.T
+    expected = np.einsum("ij,ijp->p", K_bar, gradient)
+    np.testing.assert_allclose(gram.pull_back(K_bar), expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", [n for n, k in KERNELS.items() if k.n_dims])
+def test_pull_back_matches_differences(name):
+    kernel = KERNELS[name]
+    term = bind(kernel, X)
+    K_bar = np.random.default_rng(2).normal(size=(17, 17))
+    K_bar = K_bar + K_bar.T
+    numeric = central_difference(
+        lambda t: np.sum(K_bar * full_gram(term.gram(kernel.clone_with_theta(t)), 17).K),
+        kernel.theta,
+        1e-6,
+    )
+    gram = term.gram(kernel)
+    np.testing.assert_allclose(gram.pull_back(K_bar), numeric, rtol=1e-6, atol=1e-6)
+
+
+def test_white_noise_is_by_index_and_not_by_distance():
+    X = np.zeros((4, 2))
+    kernel = 1.0 * RBF(1.0) + WhiteKernel(0.1)
+    np.testing.assert_allclose(bind(kernel, X).gram(kernel).K, np.ones((4, 4)) + 0.1 * np.eye(4))
+
+
+def test_compound_kernels_are_not_covariances():
+    kernel = CompoundKernel([RBF(1.0), RBF(2.0)])
+    assert bind(kernel, np.zeros((3, 1))).gram(kernel).K.ndim == 3  # refused further up
+
+
+def test_split_of_white_noise():
+    split = split_white(2.0 * RBF(1.0) + WhiteKernel(0.2) + WhiteKernel(0.3, "fixed"))
+    assert split.noise == pytest.approx(0.5)
+    assert split.smooth == 2.0 * RBF(1.0)
+    assert split.is_white == (False, False, True)
+
+
+@pytest.mark.parametrize("kernel", [RBF(1.0), WhiteKernel(1.0), RBF(1.0) * WhiteKernel(1.0)])
+def test_split_needs_a_sum_with_white_noise(kernel):
+    with pytest.raises(ValueError, match="fold_noise=True needs a kernel that is a sum"):
+        split_white(kernel)

@@ -1,0 +1,56 @@
+"""The package as a whole: what it exports, what it imports, what its examples print."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import postlin
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_every_public_name_exists_and_is_documented():
+    for name in postlin.__all__:
+        assert getattr(postlin, name).__doc__
+
+
+def modules_after(statement):
+    code = f"import sys; {statement}; print(*sorted(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(out.stdout.split())
+
+
+def test_import_brings_only_numpy_scipy_and_scikit_learn():
+    ours = modules_after("import postlin")
+    theirs = modules_after("import sklearn.gaussian_process")
+    foreign = {name.partition(".")[0] for name in ours - theirs} - set(sys.stdlib_module_names)
+    assert foreign <= {"postlin", "numpy", "scipy", "sklearn", "threadpoolctl"}
+
+
+def test_the_example_prints_a_line_a_method():
+    out = subprocess.run(
+        [sys.executable, ROOT / "examples" / "crab.py"], capture_output=True, text=True, check=True
+    )
+    assert all(f"\n{name}" in out.stdout for name in ("Laplace", "EP", "PL", "PL, sequential"))
+
+
+def test_notation_names_what_the_code_has():
+    text = (ROOT / "docs" / "notation.md").read_text()
+    names = set(re.findall(r"`postlin\.([a-z_.]+)`", text))
+    assert names
+    for name in names:
+        target = postlin
+        for part in name.split("."):
+            __import__(f"postlin.{part}") if target is postlin and not hasattr(target, part) else None
+            target = getattr(target, part)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/notation.md"])
+def test_code_blocks_run(page):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, page, "exec"), {})
