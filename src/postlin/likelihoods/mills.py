@@ -17,15 +17,15 @@ SQRT_HALF_PI = sqrt(0.5 * pi)
 #: Below −TAIL, z + λ and its derivatives come from their asymptotic series.
 TAIL = 12.0
 
-#: Above this φ(z) is zero in double precision, and Φ is flat.
-FLAT = 40.0
+#: Above this φ(z) < 1e-305, and Φ is as flat as double precision can tell.
+FLAT = 37.5
 
 #: Beyond this the series has nothing left but its limits.
 _INFINITE = 1e60
 
 
 def mills_ratio(z: Array) -> Array:
-    """Φ(z)/φ(z); infinite, correctly, where φ underflows on the right."""
+    """Φ(z)/φ(z), for z up to FLAT."""
     ratio: Array = SQRT_HALF_PI * erfcx(-z / SQRT_2)
     return ratio
 

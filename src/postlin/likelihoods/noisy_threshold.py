@@ -44,8 +44,7 @@ class NoisyThreshold(BinaryLikelihood):
             z > 0, log1p(-epsilon) + np.log1p(-lower_tail / (1 - epsilon)), np.log(epsilon + lower_tail)
         )
         # λ = (1−2ε)φ/Z with φ divided out, so that nothing underflows before it must.
-        with np.errstate(over="ignore"):
-            flips_per_density = np.exp(log(epsilon) + 0.5 * z**2 + _LOG_SQRT_2PI)
+        flips_per_density = np.exp(log(epsilon) + 0.5 * z**2 + _LOG_SQRT_2PI)
         slope = span / (flips_per_density + span * mills_ratio(z))
         first, second, third = derivatives(z, slope)
         return Jet(log_z, slope / r, first / r**2, second / r**3, third / r**4)
