@@ -15,7 +15,7 @@ from postlin import likelihoods, rules, schedules
 from postlin._typing import Array
 from postlin._validation import as_object, check_memory, check_tolerance
 from postlin.exceptions import ConvergenceWarning
-from postlin.inference import MAX_ITER, TOL, Approximation
+from postlin.inference import MAX_ITER, TOL
 from postlin.likelihoods import BinaryLikelihood
 from postlin.rules import Rule
 from postlin.schedules import Schedule
@@ -67,6 +67,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     approximation_ : the ``Approximation`` of the posterior over latent values
     converged_ : bool, whether inference converged at ``kernel_``
     n_iter_ : int, the iterations that inference took there
+    evidence_path_ : list of (theta, log evidence), every evaluation of the optimiser in order
     X_train_, y_train_ : the training data, and labels as −1 and +1
 
     Examples
@@ -120,27 +121,32 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:
         """Learn the kernel's parameters and the posterior from data with two classes."""
         kernel = self._check_parameters()
+        start = None
+        if self.warm_start and hasattr(self, "approximation_"):
+            kernel, start = self.kernel_, self.approximation_.sites
+        return self._fit(kernel, X, y, start)
+
+    def _fit(self, kernel: Kernel, X: Any, y: Any, start: Sites | None) -> Self:
+        """Fit from these parameters and, where they belong to as many points, these sites."""
         X, y = self._check_data(kernel, X, y)
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) == 1:
             raise ValueError(
                 f"y holds one class only, {classes[0]}; a classifier needs examples of two."
             )
-        previous = getattr(self, "approximation_", None) if self.warm_start else None
-        if previous is not None:
-            kernel = self.kernel_
         self.classes_ = classes
         self.X_train_ = np.copy(X) if self.copy_X_train else X
         self.y_train_ = np.where(codes == 1, 1.0, -1.0)
-        self._model = self._make_model(kernel, self.X_train_, self.y_train_)
+        self._model = self._make_model(self.X_train_, self.y_train_)
         training = train(
             self._model,
             kernel,
             self.optimizer,
             restarts=self.n_restarts_optimizer,
             rng=check_random_state(self.random_state),
-            start=_usable_sites(previous, len(codes)),
+            start=start if start is not None and len(start.tau) == len(y) else None,
         )
+        self.evidence_path_ = training.path
         self._store(training.best, training.message)
         return self
 
@@ -228,7 +234,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return validate_data(self, *data, reset=reset, dtype="numeric")
         return validate_data(self, *data, reset=reset, dtype=None, ensure_2d=False)
 
-    def _make_model(self, kernel: Kernel, X: Any, y: Array) -> Model:
+    def _make_model(self, X: Any, y: Array) -> Model:
         rule, likelihood, schedule = self._parts()
         return Model(
             X, y, likelihood, rule, schedule, self.tol, self.max_iter, fold_noise=self.fold_noise
@@ -251,11 +257,6 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 ConvergenceWarning,
                 stacklevel=3,
             )
-
-
-def _usable_sites(previous: Approximation | None, n: int) -> Sites | None:
-    """The sites of an earlier fit, when it had as many points."""
-    return previous.sites if previous is not None and len(previous.mean) == n else None
 
 
 def _check_bounds(kernel: Kernel, *, finite: bool) -> None:

@@ -86,10 +86,14 @@ class Fitted(NamedTuple):
 
 
 class Training(NamedTuple):
-    """The best parameters found, the fit there, and whether the optimiser was content."""
+    """The best fit found, what the optimiser complained of, and where it looked.
+
+    ``path`` holds the log-parameters and the log evidence of every evaluation, in order.
+    """
 
     best: Fitted
     message: str | None
+    path: list[tuple[Array, float]]
 
 
 def train(
@@ -103,7 +107,7 @@ def train(
 ) -> Training:
     """Maximise the evidence from the kernel's own parameters, and from random ones."""
     if optimizer is None or kernel.n_dims == 0:
-        return Training(model.infer(kernel, start), None)
+        return Training(model.infer(kernel, start), None, [])
     search = _Search(model, kernel, start)
     starts = [kernel.theta]
     starts += [rng.uniform(kernel.bounds[:, 0], kernel.bounds[:, 1]) for _ in range(restarts)]
@@ -115,7 +119,7 @@ def train(
         bests.append((value, optimum))
     winner = int(np.argmin([value for value, _ in bests]))
     theta = bests[winner][1]
-    return Training(search.at(theta), messages[winner])
+    return Training(search.at(theta), messages[winner], search.path)
 
 
 class _Search:
@@ -125,7 +129,7 @@ class _Search:
         self.model = model
         self.kernel = kernel
         self.warm = start
-        self.evaluations = 0
+        self.path: list[tuple[Array, float]] = []
         self._last: tuple[Array, Fitted] | None = None
 
     def at(self, theta: Array) -> Fitted:
@@ -135,7 +139,6 @@ class _Search:
         return self._last[1]
 
     def __call__(self, theta: Array, eval_gradient: bool = True) -> Any:
-        self.evaluations += 1
         try:
             fitted = self.at(theta)
         except NotPositiveDefiniteError:
@@ -151,6 +154,7 @@ class _Search:
             approximation.n_factorisations,
         )
         value = -approximation.log_evidence
+        self.path.append((np.array(theta), -value))
         return (value, -fitted.gradient()) if eval_gradient else value
 
 

@@ -1,0 +1,123 @@
+"""Reading data: a built-in set by name, or a CSV or Parquet file with a target column."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from postlin import datasets
+from postlin._typing import Array
+from postlin.cli.errors import BadInputError
+from postlin.evaluation.folds import Data
+
+
+def load_data(source: str, target: str | None) -> Data:
+    """A built-in data set, or a file whose column ``target`` (else the last) is the class."""
+    if source in datasets.NAMES:
+        if target is not None:
+            raise BadInputError(
+                f"--target is for files; the built-in set {source!r} has its own classes."
+            )
+        return built_in(source)
+    frame = read_frame(Path(source), hint=f"built-in sets are {', '.join(datasets.NAMES)}")
+    column = _target_column(frame, target)
+    features = frame.drop(columns=[column])
+    if features.shape[1] == 0:
+        raise BadInputError(
+            f"{source} has no column besides the target {column!r}: nothing to learn from."
+        )
+    labels = frame[column]
+    if labels.isna().any():
+        raise BadInputError(
+            f"the target column {column!r} has {int(labels.isna().sum())} missing values (first in "
+            "data row "
+            f"{int(np.flatnonzero(labels.isna())[0]) + 1}): remove these rows."
+        )
+    classes, codes = np.unique(labels.astype(str).to_numpy(dtype=object), return_inverse=True)
+    if len(classes) != 2:
+        shown = ", ".join(map(repr, classes[:5])) + (", …" if len(classes) > 5 else "")
+        raise BadInputError(
+            f"the target column {column!r} must have exactly two classes, it has {len(classes)} "
+            f"({shown}): "
+            "choose another with --target."
+        )
+    return Data(
+        Path(source).stem,
+        numeric(features, source),
+        codes,
+        (str(classes[0]), str(classes[1])),
+        tuple(map(str, features.columns)),
+    )
+
+
+def built_in(name: str) -> Data:
+    """One of the paper's six sets."""
+    bunch = datasets.load(name)
+    classes, codes = np.unique(bunch.y, return_inverse=True)
+    return Data(name, bunch.X, codes, (str(classes[0]), str(classes[1])), tuple(bunch.feature_names))
+
+
+def read_frame(path: Path, hint: str = "") -> pd.DataFrame:
+    """A table from a file, or a sentence that says why not."""
+    if not path.exists():
+        raise BadInputError(f"there is no file {str(path)!r}" + (f" ({hint})." if hint else "."))
+    if path.is_dir():
+        raise BadInputError(f"{str(path)!r} is a folder, not a CSV or Parquet file.")
+    try:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            frame = pd.read_parquet(path)
+        else:
+            frame = pd.read_csv(path)
+    except ImportError:
+        raise BadInputError("reading Parquet files needs pyarrow: pip install pyarrow.") from None
+    except pd.errors.EmptyDataError:
+        raise BadInputError(f"{str(path)!r} is empty.") from None
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise BadInputError(f"{str(path)!r} cannot be read as a table: {reason}") from None
+    if len(frame) == 0:
+        raise BadInputError(f"{str(path)!r} has a header but no rows.")
+    frame.columns = [str(c).strip() for c in frame.columns]
+    return frame
+
+
+def numeric(features: pd.DataFrame, source: str) -> Array:
+    """Features as numbers; columns that are not, and missing values, are named."""
+    for name in features.columns:
+        column = features[name]
+        if column.dtype == bool:
+            continue
+        if not pd.api.types.is_numeric_dtype(column):
+            odd = pd.to_numeric(column, errors="coerce").isna() & column.notna()
+            example = repr(column[odd].iloc[0]) if odd.any() else str(column.dtype)
+            raise BadInputError(
+                f"column {name!r} of {source} is not numeric (for example {example}): encode it as "
+                "numbers or "
+                "leave it out."
+            )
+    missing = features.isna().sum()
+    if missing.any():
+        named = ", ".join(f"{c!r} ({k})" for c, k in missing[missing > 0].head(5).items())
+        row = int(np.flatnonzero(features.isna().any(axis=1))[0]) + 1
+        raise BadInputError(
+            f"{source} has {int(missing.sum())} missing values, in {named}, first in data row {row}: "
+            "fill them in "
+            "(for example with the column's median) or remove these rows."
+        )
+    X: Array = features.to_numpy(dtype=float)
+    if not np.isfinite(X).all():
+        row, column_index = np.argwhere(~np.isfinite(X))[0]
+        raise BadInputError(
+            f"column {features.columns[column_index]!r} of {source} is infinite in data row {row + 1}."
+        )
+    return X
+
+
+def _target_column(frame: pd.DataFrame, target: str | None) -> str:
+    if target is None:
+        return str(frame.columns[-1])
+    if target not in frame.columns:
+        raise BadInputError(
+            f"there is no column {target!r}; the columns are {', '.join(map(str, frame.columns))}."
+        )
+    return target

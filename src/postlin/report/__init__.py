@@ -1,0 +1,20 @@
+"""Self-contained HTML reports: no scripts, no network, figures as inline SVG. Needs matplotlib."""
+
+from postlin.report.curves import reliability, roc
+from postlin.report.maps import evidence_surface, synthetic
+from postlin.report.page import render
+from postlin.report.parts import Figure, Section, Table
+from postlin.report.progress import convergence, evidence_traces
+
+__all__ = [
+    "Figure",
+    "Section",
+    "Table",
+    "convergence",
+    "evidence_surface",
+    "evidence_traces",
+    "reliability",
+    "render",
+    "roc",
+    "synthetic",
+]

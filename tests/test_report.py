@@ -1,0 +1,342 @@
+"""The HTML report: text is escaped, figures are sound for any data, browsers have no complaints."""
+
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+
+from postlin.report import (
+    Figure,
+    Section,
+    Table,
+    convergence,
+    evidence_surface,
+    evidence_traces,
+    reliability,
+    render,
+    roc,
+    synthetic,
+)
+
+CHROMIUM = Path("/usr/bin/chromium")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+HOSTILE = "</text></svg><script>alert(1)</script> id=\"x\" 'q' & $a_b^{c$ #0a0b0c \x00\x1b\ud800 名"
+NAMESPACES = ("http://www.w3.org/2000/svg",)
+
+
+def predictions(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    p = rng.beta(0.6, 0.6, n)
+    return (rng.random(n) < p).astype(float), p
+
+
+def example_roc():
+    return roc({"PPL": predictions(), "PEP": predictions(seed=1)})
+
+
+def example_reliability():
+    return reliability({"PPL": predictions(), "PEP": predictions(seed=1)})
+
+
+def example_traces():
+    return evidence_traces({"PPL": [-120.5, -300, -90, -80.25], "PEP": [-118, -85]})
+
+
+def example_convergence():
+    grows, shrinks = list(10.0 ** np.arange(51)), list(10.0 ** -np.arange(10))
+    panels = {"PPL": {"plain iteration": grows, "postlin": shrinks}, "PEP": {"postlin": shrinks[:4]}}
+    return convergence(panels, 1e-8)
+
+
+def example_surface(title="Ionosphere"):
+    rows, columns = np.linspace(-2, 8, 15), np.linspace(-1, 4, 12)
+    values = -50 - (rows[:, None] - 3) ** 2 - 5 * (columns - 1.5) ** 2
+    return evidence_surface(rows, columns, values, np.array([[0, 0], [2, 1], [3, 1.5]]), title)
+
+
+def example_synthetic():
+    axis1, axis2 = np.linspace(-4, 6, 60), np.linspace(-7, 3, 50)
+    density = np.exp(-0.5 * (axis1[:, None] ** 2 + (axis2 + 1) ** 2))
+    path = np.array([[1.0, -2.0], [0.5, -1.5]])
+    return synthetic(axis1, axis2, density, np.array([0.25, -1.0]), np.eye(2), path)
+
+
+EXAMPLES = {
+    "reliability": example_reliability,
+    "roc": example_roc,
+    "traces": example_traces,
+    "convergence": example_convergence,
+    "surface": example_surface,
+    "synthetic": example_synthetic,
+}
+
+
+@pytest.fixture(scope="module")
+def page():
+    figures = [make() for make in EXAMPLES.values()]
+    names = ["method"] + [f"a rather long heading {j}" for j in range(14)]
+    wide = Table(names, [["PPL", *["0.123 ± 0.004"] * 14]] * 3, "Wide.", frozenset({(0, 3)}))
+    sections = [
+        # The last figure twice: its ids must differ all the same.
+        Section("First", ["A paragraph."], [wide, *figures, figures[-1]]),
+        Section("Second", [], [Table(["a", "b"], [["c", "1"]], "Small.")]),
+    ]
+    return render("A report", "Its lead.", sections, "Its foot.")
+
+
+class Tags(HTMLParser):
+    """All tags and attributes of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def of(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def soundly(figure):
+    """The figure, after a look at its parts."""
+    assert ET.fromstring(figure.svg).tag == "{http://www.w3.org/2000/svg}svg"
+    assert figure.alt
+    assert figure.caption
+    assert "nan" not in figure.svg
+    ET.fromstring(re.search("<svg.*</svg>", render("t", "", [Section("s", [], [figure])], ""), re.S)[0])
+    return figure
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_figures_are_sound_and_the_same_at_every_run(name):
+    before = dict(matplotlib.rcParams)
+    figure = soundly(EXAMPLES[name]())
+    assert figure == EXAMPLES[name]()
+    assert "currentColor" in figure.svg
+    assert "<style" not in figure.svg
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_figures_do_not_depend_on_the_settings_of_the_user():
+    usual = example_roc()
+    with matplotlib.rc_context({"font.size": 30, "axes.grid": False, "lines.linewidth": 9}):
+        assert example_roc() == usual
+
+
+def test_ids_are_unique_and_references_lead_somewhere(page):
+    tags = Tags(page).tags
+    ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    values = " ".join(str(v) for _, attrs in tags for v in attrs.values())
+    links = {attrs["href"] for _, attrs in tags if "href" in attrs}
+    assert set(re.findall(r"url\(#([^)]+)\)", values)) | {link[1:] for link in links} <= set(ids)
+    assert {v for _, a in tags for v in (a.get("aria-labelledby"),) if v} <= set(ids)
+
+
+def test_the_page_speaks_of_no_other_host_and_runs_nothing(page):
+    assert set(re.findall(r"https?://[^\"'\s<>]+", page)) <= set(NAMESPACES)
+    tags = Tags(page)
+    assert not {"script", "link", "img", "iframe", "image", "object"} & {tag for tag, _ in tags.tags}
+    assert "@import" not in page
+    assert "default-src 'none'" in page
+
+
+def test_the_page_has_language_viewport_title_and_named_images(page):
+    tags = Tags(page)
+    assert tags.of("html")[0]["lang"]
+    assert any(attrs.get("name") == "viewport" for attrs in tags.of("meta"))
+    assert "<title>A report</title>" in page
+    assert "<footer><p>Its foot.</p></footer>" in page
+    images = tags.of("svg")
+    assert len(images) == len(EXAMPLES) + 1
+    assert all(image["role"] == "img" and image["aria-label"] for image in images)
+    assert all(figure["role"] and figure["aria-labelledby"] for figure in tags.of("figure"))
+    assert [a["href"] for a in tags.of("a")] == ["#section-1", "#section-2"]
+
+
+def test_tables_mark_cells_and_align_numbers():
+    table = Table(["a", "b", "c"], [["x", "y", "1"], ["z", "w", "2"]], "C.", frozenset({(1, 2)}), 2)
+    text = render("t", "l", [Section("s", [], [table])], "")
+    assert '<tr><th scope="row">x</th><td>y</td><td class="number">1</td></tr>' in text
+    assert '<td class="number"><strong>2</strong></td>' in text
+    assert '<th scope="col" class="number">c</th>' in text
+    assert "<nav" not in text
+
+
+def test_hostile_text_stays_text():
+    y, p = predictions(30)
+    items = [
+        Table([HOSTILE, "n"], [[HOSTILE, HOSTILE]], HOSTILE),
+        reliability({HOSTILE: (y, p), "_b": (y, p)}),
+        roc({HOSTILE: (y, p)}),
+        evidence_traces({HOSTILE: [1.0, 2.0]}),
+        convergence({HOSTILE: {HOSTILE: [1.0, 0.1]}}, 0.5),
+        example_surface(HOSTILE),
+        Figure(example_roc().svg, HOSTILE, HOSTILE),
+    ]
+    text = render(HOSTILE, HOSTILE, [Section(HOSTILE, [HOSTILE], items)] * 2, HOSTILE)
+    tags = Tags(text)
+    assert not tags.of("script")
+    assert len(tags.of("svg")) == 12
+    assert "x" not in [attrs.get("id") for _, attrs in tags.tags]
+    assert not re.search("[\x00-\x08\x0b-\x1f\ud800-\udfff]", text)
+    assert text.encode()
+
+
+def test_roc_says_the_area():
+    separated = np.array([0.0, 0, 1, 1]), np.array([0.1, 0.2, 0.8, 0.9])
+    tied = np.array([0.0, 1, 0, 1]), np.full(4, 0.5)
+    half_tied = np.array([0.0, 1, 1]), np.array([0.5, 0.5, 0.9])
+    figure = soundly(roc({"A": separated, "B": tied, "C": half_tied}))
+    for phrase in ("A has AUC 1.000", "B has AUC 0.500", "C has AUC 0.750"):
+        assert phrase in figure.alt
+        assert phrase.replace("has ", "(") + ")" in figure.svg
+
+
+def test_reliability_says_the_calibration_error():
+    figure = soundly(reliability({"A": (np.array([0.0, 1.0]), np.array([0.25, 0.75]))}))
+    assert "2 cases" in figure.alt
+    assert "calibration error 0.250" in figure.alt
+
+
+def test_traces_say_where_they_end():
+    alt = example_traces().alt
+    assert "PPL: from −120.5 to −80.25 in 4 evaluations" in alt
+
+
+def test_traces_leave_out_what_would_flatten_the_rest():
+    values = [-100.0, -1e6, -90.0, *np.linspace(-80, -70, 20)]
+    assert "the lowest is −10⁶" in soundly(evidence_traces({"A": values})).caption
+    assert "lowest" not in soundly(evidence_traces({"A": [-120.0, -100, -90, -80]})).caption
+
+
+def test_convergence_says_that_it_cuts_the_axis():
+    figure = example_convergence()
+    assert "the largest residual is 10⁵⁰" in figure.caption
+    assert "PPL, postlin: is at 10⁻⁹" not in figure.alt
+    assert "PPL, postlin: reaches 10⁻⁹ after 10 iterations" in figure.alt
+    assert "PEP, postlin: is at 0.001 after 4 iterations" in figure.alt
+    assert "largest" not in convergence({"A": {"b": [1.0, 0.1]}}, 1e-3).caption
+
+
+def test_maps_say_where_the_maximum_and_the_mean_are():
+    assert "maximum −50" in example_surface().alt
+    assert "to (3, 1.5) in 2 steps" in example_surface().alt
+    assert "mean (0.25, −1)" in example_synthetic().alt
+
+
+ONE = np.ones(1)
+CURVES = {
+    "constant": (np.array([0.0, 1.0, 1.0]), np.full(3, 0.5)),
+    "ends": (np.array([0.0, 1.0]), np.array([0.0, 1.0])),
+    "one class": (np.ones(5), np.linspace(0, 1, 5)),
+    "other class": (np.zeros(5), np.linspace(0, 1, 5)),
+    "single point": (ONE, ONE),
+    "empty": (np.empty(0), np.empty(0)),
+}
+
+
+@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize("draw", [reliability, roc])
+def test_curves_of_odd_predictions(draw, name):
+    soundly(draw({name: CURVES[name]}))
+    soundly(draw({name: CURVES[name], "a" * 200: predictions()}))
+    soundly(draw({}))
+
+
+def test_one_class_has_no_area():
+    assert "one class has AUC undefined" in roc({"one class": CURVES["one class"]}).alt
+
+
+@pytest.mark.parametrize(
+    "traces",
+    [{}, {"a": []}, {"a": [1.0]}, {"a": [2.0, 2.0]}, {"a": [-np.inf, np.nan]}, {"a": [-1e300, 1]}],
+)
+def test_traces_of_odd_values(traces):
+    soundly(evidence_traces(traces))
+
+
+@pytest.mark.parametrize(
+    "panels",
+    [
+        {},
+        {"A": {}},
+        {"A": {"b": []}},
+        {"A": {"b": [1.0]}},
+        {"A": {"b": [0.0, 0.0]}},
+        {"A": {"b": [1e300, 1e308]}},
+        {"A": {"b": [1.0, np.inf, np.nan]}},
+        {str(k): {"b": [1.0, 1e-20]} for k in range(5)},
+    ],
+)
+def test_convergence_of_odd_values(panels):
+    soundly(convergence(panels, 1e-8))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.zeros((3, 4)), np.full((3, 4), np.nan), np.full((3, 4), -np.inf), -np.geomspace(1, 1e9, 12)],
+)
+@pytest.mark.parametrize("path", [np.empty((0, 2)), np.zeros((1, 2)), np.full((2, 2), 99.0)])
+def test_surfaces_of_odd_values(values, path):
+    soundly(evidence_surface(np.arange(3.0), np.arange(4.0), values.reshape(3, 4), path, "t"))
+
+
+def test_surface_of_a_single_point():
+    soundly(evidence_surface(ONE, ONE, ONE[:, None], np.empty((0, 2)), "t"))
+
+
+def test_synthetic_of_nothing():
+    axis = np.arange(3.0)
+    soundly(synthetic(axis, axis, np.zeros((3, 3)), np.ones(2), np.zeros((2, 2)), np.empty((0, 2))))
+
+
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium")
+def test_a_browser_shows_it_without_complaint_or_overflow(page, tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api")
+    file = tmp_path / "report.html"
+    file.write_text(page, encoding="utf-8")
+    with playwright.sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        for width in (400, 1400):
+            for scheme in ("light", "dark"):
+                look_at(browser, file.as_uri(), width, scheme)
+        browser.close()
+
+
+def look_at(browser, address, width, scheme):
+    tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    complaints, requests = [], []
+    tab.on(
+        "console", lambda message: complaints.append(message.text) if message.type == "error" else None
+    )
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("request", lambda request: requests.append(request.url))
+    tab.goto(address)
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.evaluate("[...document.querySelectorAll('svg')].every(s => s.clientHeight > 150)")
+    # Text has the ink of the page, on a ground of the scheme.
+    ink = tab.evaluate("getComputedStyle(document.querySelector('svg text')).fill")
+    assert ink == tab.evaluate("getComputedStyle(document.body).color")
+    assert (brightness(ink) > 128) == (scheme == "dark")
+    tab.close()
+    assert complaints == []
+    assert requests == [address]
+
+
+def brightness(colour):
+    return np.mean([float(part) for part in re.findall(r"[\d.]+", colour)[:3]])
