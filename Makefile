@@ -6,16 +6,21 @@ STAMP := .venv/.installed
 # Files run in processes side by side: one BLAS thread each.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: run test test-slow check format convergence bench clean
+.PHONY: run test test-slow test-browser check format reproduce convergence bench clean
 
 run: $(STAMP)
-	$(BIN)/python examples/crab.py
+	$(BIN)/postlin evaluate crab --jobs 2 --out results/crab
 
 test: check
 	$(ONE_THREAD) $(BIN)/pytest -q -n 2 -m "not slow" --cov
 
 test-slow: $(STAMP)
 	$(ONE_THREAD) $(BIN)/pytest -q -n 2 -m slow
+
+# The report in headless Chromium; where there is none these tests are skipped by `make test`.
+test-browser: $(STAMP)
+	command -v chromium || (apt-get update && apt-get install --yes chromium)
+	$(BIN)/pytest -q tests/test_report.py
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -26,6 +31,9 @@ check: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+reproduce: $(STAMP)
+	$(BIN)/postlin reproduce all --jobs 2 --out results/reproduced
 
 convergence: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/convergence.py

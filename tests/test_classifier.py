@@ -2,13 +2,15 @@
 
 import logging
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from reference import central_difference, integrate
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -176,6 +178,50 @@ def test_warm_start_goes_on_from_the_last_fit(crab):
     assert model.n_iter_ <= 3
 
 
+def test_warm_start_with_another_kernel_uses_that_kernel(crab):
+    model = GPClassifier(warm_start=True).fit(crab.X[:40], crab.y[:40])
+    model.set_params(kernel=2.0 * Matern(1.0) + WhiteKernel(0.1)).fit(crab.X[:40], crab.y[:40])
+    assert "Matern" in str(model.kernel_)
+    model.set_params(kernel=2.0 * RBF([1.0, 1.0])).fit(crab.X[:40, :2], crab.y[:40])
+    assert model.n_features_in_ == 2
+
+
+def test_a_fit_that_fails_leaves_the_last_one_whole(crab):
+    model = GPClassifier(PAPER, optimizer=None).fit(crab.X[:40], crab.y[:40])
+    before = model.predict_proba(crab.X)
+    model.set_params(kernel=RBF([1.0, 2.0]))
+    with pytest.raises(ValueError, match="cannot be evaluated on X"):
+        model.fit(-crab.X[:40], np.where(crab.y[:40] > 0, "c", "d"))
+    np.testing.assert_array_equal(model.predict_proba(crab.X), before)
+    np.testing.assert_array_equal(model.classes_, [-1.0, 1.0])
+
+
+def test_integers_are_numbers(crab):
+    X = np.random.default_rng(0).integers(0, 17, size=(60, 30)).astype("u1")
+    kernel = DotProduct() + WhiteKernel()
+    whole, real = (
+        GPClassifier(kernel, optimizer=None).fit(Z, crab.y[:60]) for Z in (X, X.astype(float))
+    )
+    np.testing.assert_array_equal(whole.predict_proba(X), real.predict_proba(X))
+
+
+def test_kernels_that_are_no_covariance_are_refused(crab):
+    from sklearn.gaussian_process.kernels import ExpSineSquared
+
+    with pytest.raises(ValueError, match="makes no covariance of X: K is not positive semi-definite"):
+        GPClassifier(100.0 * ExpSineSquared()).fit(crab.X[:60], crab.y[:60])
+
+
+def test_one_length_scale_in_a_list(crab):
+    GPClassifier(RBF([1.0], "fixed") + WhiteKernel(0.1)).fit(crab.X[:40], crab.y[:40])
+
+
+@pytest.mark.parametrize("theta", [[1.0], [1.0, 2.0, 3.0], [np.nan, 0.0], 0.0])
+def test_theta_of_the_wrong_shape(fitted, theta):
+    with pytest.raises(ValueError, match="theta must hold 2 finite log-parameters"):
+        fitted.log_marginal_likelihood(theta)
+
+
 def test_default_bounds_do_not_bind_on_the_papers_data(data):
     for name in ("crab", "glass", "thyroid", "ionosphere"):
         model = GPClassifier().fit(data(name).X, data(name).y)
@@ -198,7 +244,17 @@ def test_evidence_at_theta_can_be_written_into_the_kernel(crab):
     np.testing.assert_allclose(model.kernel_.theta, theta)
 
 
-def test_verbose_logs_lines(crab, caplog):
+@pytest.mark.parametrize(("verbose", "lines"), [(0, range(1)), (1, range(1, 2)), (2, range(5, 200))])
+def test_verbose_shows_lines(verbose, lines):
+    code = (
+        "import numpy as np; from postlin import GPClassifier; x = np.linspace(-2, 2, 20)[:, None]; "
+        f"GPClassifier(verbose={verbose}).fit(x, np.sign(np.sin(3 * x[:, 0])) > 0)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stderr.count("log evidence") in lines
+
+
+def test_applications_with_handlers_get_the_records(crab, caplog):
     with caplog.at_level(logging.DEBUG, logger="postlin"):
         GPClassifier(verbose=2).fit(crab.X[:40], crab.y[:40])
     assert any("log evidence" in r.message for r in caplog.records)

@@ -1,5 +1,7 @@
 """Every rule × likelihood × schedule reaches a fixed point that a brute-force check confirms."""
 
+import warnings
+
 import numpy as np
 import pytest
 from reference import dense_posterior, density, integrate
@@ -106,12 +108,12 @@ def test_blocked_sweeps_equal_site_by_site(data, rule, likelihood, block):
     thyroid = data("thyroid", 70)
     K = thyroid.covariance(9.0, 1.5)
     problem = Problem(K, np.zeros(70), thyroid.y, LIKELIHOODS[likelihood](), rule)
-    one = sweep(problem, None, block=1)
-    many = sweep(problem, None, block=block)
+    one, _ = sweep(problem, None, block=1)
+    many, _ = sweep(problem, None, block=block)
     np.testing.assert_allclose(many.tau, one.tau, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(many.nu, one.nu, rtol=1e-12, atol=1e-12)
     second = problem.posterior(one)
-    one, many = (sweep(problem, second, block=b, damping=0.7) for b in (1, block))
+    one, many = (sweep(problem, second, block=b, damping=0.7)[0] for b in (1, block))
     np.testing.assert_allclose(many.tau, one.tau, rtol=1e-11, atol=1e-12)
 
 
@@ -125,7 +127,7 @@ def test_site_by_site_is_the_textbooks_rank_one_update(data):
     for i in range(15):
         mean, covariance = dense_posterior(K, np.zeros(15), tau, nu)
         tau[i], nu[i] = expected_site("pl", "probit", crab.y[i], mean[i], covariance[i, i], 0, 0)
-    sites = sweep(Problem(K, np.zeros(15), crab.y, Probit(), PL()), None, block=4)
+    sites, _ = sweep(Problem(K, np.zeros(15), crab.y, Probit(), PL()), None, block=4)
     np.testing.assert_allclose(sites.tau, tau, rtol=1e-8)
     np.testing.assert_allclose(sites.nu, nu, rtol=1e-7)
 
@@ -162,7 +164,8 @@ def test_exactly_k_iterations_even_after_convergence():
 def test_plain_iteration_that_overflows_stops_with_finite_numbers(data):
     thyroid = data("thyroid")
     K = thyroid.covariance(100.0, 8.0)
-    result = postlin.infer(K, thyroid.y, schedule=Parallel(iterations=400))
+    with pytest.warns(ConvergenceWarning, match="plain iteration broke down"):
+        result = postlin.infer(K, thyroid.y, schedule=Parallel(iterations=400))
     assert not result.converged
     assert np.isfinite(result.mean).all()
     assert np.isfinite(result.log_evidence)
@@ -268,6 +271,99 @@ def test_ep_keeps_negative_sites_and_every_cavity_proper(data):
     assert (result.sites.tau < 0).any()
     assert (1 / result.variance - result.sites.tau > 0).all()
     assert np.linalg.eigvalsh(result.covariance)[0] > 0
+
+
+@pytest.mark.parametrize("iterations", [2, None])
+@pytest.mark.parametrize("schedule", [Parallel, Sequential])
+@pytest.mark.parametrize("policy", ["clamp", "small_variance"])
+def test_a_site_that_a_policy_has_set_is_always_reported(data, policy, schedule, iterations):
+    crab = data("crab", 60)
+    y = np.where(np.arange(60) % 9 == 0, -crab.y, crab.y)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = postlin.infer(
+            crab.covariance(20.0, 6.0),
+            y,
+            likelihood="noisy_threshold",
+            inference=EP(policy),
+            schedule=schedule(iterations),
+        )
+    assert (result.sites.tau >= 0).all()
+    assert any(w.category is NegativeSiteWarning for w in caught)
+
+
+def test_skipped_sites_have_a_gradient_too():
+    K = np.array([[1.0, 0.8], [0.8, 1.0]])
+    with pytest.warns(NegativeSiteWarning, match="skip"):
+        result = postlin.infer(
+            K, np.ones(2), likelihood="noisy_threshold", inference=EP("skip"), prior_mean=[-0.5, -3.0]
+        )
+    assert np.isfinite(result.evidence_gradient()).all()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "sweeps"), [("parallel", 0), ("sequential", 1), (Hybrid(first=3), 3)]
+)
+def test_schedules_make_the_sweeps_they_promise(data, monkeypatch, schedule, sweeps):
+    calls = []
+
+    def counted(*arguments, **options):
+        calls.append(options)
+        return sweep(*arguments, **options)
+
+    monkeypatch.setattr("postlin.fixed_point.sweep", counted)
+    crab = data("crab", 40)
+    assert postlin.infer(crab.covariance(1.0, 2.0), crab.y, schedule=schedule).converged
+    assert len(calls) == sweeps
+
+
+def test_the_budget_of_factorisations_is_kept(data):
+    crab = data("crab", 60)
+    for budget in (1, 3, 5):
+        with pytest.warns(ConvergenceWarning, match=rf"max_iter \(now {budget}\)"):
+            result = postlin.infer(crab.covariance(1e4, 2.0), crab.y, max_iter=budget)
+        assert result.n_factorisations <= budget
+
+
+@pytest.mark.parametrize(
+    "layout", [np.asfortranarray, lambda K: K.T, lambda K: np.tile(K, (2, 2))[:30, :30]]
+)
+def test_the_layout_of_the_covariance_in_memory_does_not_matter(data, layout):
+    crab = data("crab", 30)
+    K = crab.covariance(4.0, 2.0)
+    expected = postlin.infer(K, crab.y)
+    np.testing.assert_allclose(postlin.infer(layout(K), crab.y).mean, expected.mean, atol=1e-10)
+
+
+def test_prior_mean_carries_over_to_predictions():
+    result = postlin.infer(np.eye(2), np.array([1.0, -1.0]), prior_mean=3.0)
+    assert result.predict_latent(np.zeros((2, 1)), np.ones(1)).mean[0] == 3.0
+    several = postlin.infer(np.eye(2), np.array([1.0, -1.0]), prior_mean=[1.0, 2.0])
+    with pytest.raises(ValueError, match="prior_mean must be given"):
+        several.predict_latent(np.zeros((2, 1)), np.ones(1))
+    with pytest.raises(ValueError, match="prior_variance must have shape"):
+        result.predict_latent(np.zeros((2, 1)), np.ones(5))
+
+
+def test_threads_leave_the_blas_as_they_found_it(data):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from threadpoolctl import threadpool_info
+
+    crab = data("crab", 40)
+    K = crab.covariance(4.0, 2.0)
+    before = [pool["num_threads"] for pool in threadpool_info()]
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(lambda _: postlin.infer(K, crab.y).log_evidence, range(60)))
+    assert np.ptp(results) < 1e-10
+    assert [pool["num_threads"] for pool in threadpool_info()] == before
+
+
+def test_errors_survive_a_process_boundary():
+    import pickle
+
+    error = pickle.loads(pickle.dumps(postlin.ImproperCavityError(3, -2.0)))
+    assert (error.site, error.cavity_variance) == (3, -2.0)
 
 
 def test_predictions_from_a_cross_covariance(data):

@@ -67,6 +67,17 @@ def test_pull_back_matches_differences(name):
     np.testing.assert_allclose(gram.pull_back(K_bar), numeric, rtol=1e-6, atol=1e-6)
 
 
+def test_pull_back_survives_a_cluster_far_away():
+    far = X.copy()
+    far[8:, 1] += 1e6
+    kernel = 4.0 * RBF([1.0, 2.0, 0.7])
+    _, gradient = kernel(far, eval_gradient=True)
+    K_bar = np.random.default_rng(1).normal(size=(17, 17))
+    K_bar = K_bar + K_bar.T
+    pulled = bind(kernel, far).gram(kernel).pull_back(K_bar)
+    np.testing.assert_allclose(pulled, np.einsum("ij,ijp->p", K_bar, gradient), rtol=1e-8)
+
+
 def test_white_noise_is_by_index_and_not_by_distance():
     X = np.zeros((4, 2))
     kernel = 1.0 * RBF(1.0) + WhiteKernel(0.1)

@@ -30,13 +30,6 @@ def test_import_brings_only_numpy_scipy_and_scikit_learn():
     assert foreign <= {"postlin", "numpy", "scipy", "sklearn", "threadpoolctl"}
 
 
-def test_the_example_prints_a_line_a_method():
-    out = subprocess.run(
-        [sys.executable, ROOT / "examples" / "crab.py"], capture_output=True, text=True, check=True
-    )
-    assert all(f"\n{name}" in out.stdout for name in ("Laplace", "EP", "PL", "PL, sequential"))
-
-
 def test_notation_names_what_the_code_has():
     text = (ROOT / "docs" / "notation.md").read_text()
     names = set(re.findall(r"`postlin\.([a-z_.]+)`", text))

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import dense_posterior
 
-from postlin.posterior import GaussianPosterior, NotPositiveDefiniteError
+from postlin.exceptions import NotPositiveDefiniteError
+from postlin.posterior import GaussianPosterior
 from postlin.sites import Sites
 
 

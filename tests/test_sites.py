@@ -119,5 +119,8 @@ def test_jacobians_match_differences(rule, name):
         )
         d_tau = (high.tau - low.tau) / (2 * step)
         d_shift = (high.nu - low.nu) / (2 * step) - m0 * d_tau
+        if rule == EP("skip"):  # held sites count as constant
+            held = rule.propose(likelihood, y, SiteView(m, v, tau, nu, 1 - tau * v)).overruled
+            d_tau[held] = d_shift[held] = 0.0
         np.testing.assert_allclose(jacobian[0, column], d_tau, rtol=2e-5, atol=1e-6)
         np.testing.assert_allclose(jacobian[1, column], d_shift, rtol=2e-5, atol=1e-6)

@@ -18,8 +18,15 @@ Y = np.array([1.0, -1.0])
         (np.ones(4), Y, {}, "K must be a square matrix"),
         (np.empty((0, 0)), [], {}, "K is empty"),
         ([[1.0, 0.5], [0.4, 1.0]], Y, {}, r"K must be symmetric, but K\[0, 1\]"),
-        ([[-1.0, 0.0], [0.0, 1.0]], Y, {}, "diagonal entry 0 is -1"),
+        ([[-1.0, 0.0], [0.0, 1.0]], Y, {}, r"prior variance K\[0, 0\] = -1 is out of range"),
         ([[np.nan, 0.0], [0.0, 1.0]], Y, {}, r"K\[0, 0\] is nan"),
+        ([[0.0, 0.0], [0.0, 1.0]], Y, {}, r"prior variance K\[0, 0\] = 0 is out of range"),
+        (1e100 * GOOD, Y, {}, "out of range"),
+        ("abc", Y, {}, "K must be a square matrix of numbers, got str"),
+        (1j * GOOD, Y, {}, "K must be a square matrix of numbers"),
+        ([[1.0], [1.0, 2.0]], Y, {}, "K must be a square matrix of numbers"),
+        (GOOD, Y, {"prior_mean": "a"}, "prior_mean must be a number"),
+        (GOOD, Y, {"tol": True}, "tol must be a positive number"),
         (GOOD, [1.0, np.inf], {}, r"y\[1\] is inf"),
         (GOOD, [1.0], {}, r"y must have shape \(2,\)"),
         (GOOD, ["a", "b"], {}, "y must hold numbers"),
@@ -76,7 +83,7 @@ def test_cross_covariance_must_fit():
 
 def test_memory_is_estimated_first(monkeypatch):
     monkeypatch.setattr(_validation, "available_memory", lambda: 2.0**20)
-    with pytest.raises(MemoryError, match=r"exact inference on 400 points.*at most 120 rows"):
+    with pytest.raises(MemoryError, match=r"exact inference on 400 points.*at most 104 rows"):
         postlin.infer(np.eye(400), np.ones(400))
 
 

@@ -2,7 +2,12 @@
 
 from postlin import datasets, likelihoods, rules, schedules
 from postlin.classifier import GPClassifier
-from postlin.exceptions import ConvergenceWarning, ImproperCavityError, NegativeSiteWarning
+from postlin.exceptions import (
+    ConvergenceWarning,
+    ImproperCavityError,
+    NegativeSiteWarning,
+    NotPositiveDefiniteError,
+)
 from postlin.inference import Approximation, infer
 from postlin.rules import EP, PL, Laplace
 from postlin.sites import Sites
@@ -18,6 +23,7 @@ __all__ = [
     "ImproperCavityError",
     "Laplace",
     "NegativeSiteWarning",
+    "NotPositiveDefiniteError",
     "Sites",
     "datasets",
     "infer",

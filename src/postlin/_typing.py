@@ -1,4 +1,6 @@
-"""The two array types that signatures speak of."""
+"""The array types that signatures speak of, and what counts as a number."""
+
+from numbers import Real
 
 from numpy import float64, floating
 from numpy.typing import NDArray
@@ -8,3 +10,8 @@ Array = NDArray[float64]
 
 #: What postlin accepts where the precision of the caller does not matter.
 RealArray = NDArray[floating]
+
+
+def is_real(value: object) -> bool:
+    """Whether a value is a real number, which True and "1" are not."""
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -1,19 +1,22 @@
 """Input is looked at once, before any work; what is wrong gets one clear sentence."""
 
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from scipy.linalg import lapack
 
-from postlin._typing import Array
+from postlin._typing import Array, is_real
 from postlin.sites import Sites
 
 Kind = TypeVar("Kind")
 
-#: Arrays of n² doubles alive at the same time while an evidence gradient is computed.
-_SQUARE_ARRAYS = 9
+#: Matrices of n² doubles alive at the same time (measured): in ``infer`` with its gradient, and in
+#: a fit that learns a kernel.
+INFER_MATRICES, FIT_MATRICES = 12, 24
+#: Variances beyond this overflow when squared twice.
+_HUGE = 1e75
 
 
 def as_object(value: object, registry: dict[str, type], kind: type[Kind], what: str) -> Kind:
@@ -29,20 +32,23 @@ def as_object(value: object, registry: dict[str, type], kind: type[Kind], what: 
 
 
 def check_covariance(K: object) -> Array:
-    """A square, finite, symmetric matrix with no negative diagonal entry."""
-    matrix: Array = np.asarray(K, dtype=float)
+    """A covariance matrix: square, finite, symmetric, positive semi-definite; stored row by row."""
+    matrix = _as_numbers(K, "K must be a square matrix of numbers")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"K must be a square matrix, got shape {matrix.shape}.")
     if len(matrix) == 0:
         raise ValueError("K is empty: at least one point is needed.")
-    check_memory(len(matrix))
+    check_memory(len(matrix), INFER_MATRICES)
     if not np.isfinite(matrix).all():
         i, j = np.argwhere(~np.isfinite(matrix))[0]
         raise ValueError(f"K must be finite, but K[{i}, {j}] is {matrix[i, j]}.")
     diagonal = matrix.diagonal()
-    if (diagonal < 0).any():
-        i = int(np.argmin(diagonal))
-        raise ValueError(f"K is no covariance matrix: its diagonal entry {i} is {diagonal[i]:.3g}.")
+    if not (diagonal > 0).all() or diagonal.max() > _HUGE:
+        i = int(np.argmin(diagonal) if not (diagonal > 0).all() else np.argmax(diagonal))
+        raise ValueError(
+            f"the prior variance K[{i}, {i}] = {diagonal[i]:g} is out of range: it must be positive "
+            f"and at most {_HUGE:g}; add white noise or rescale the kernel."
+        )
     scale = float(diagonal.max())
     gap = np.abs(matrix - matrix.T)
     if gap.max() > 1e-8 * max(scale, np.finfo(float).tiny):
@@ -51,14 +57,14 @@ def check_covariance(K: object) -> Array:
             f"K must be symmetric, but K[{i}, {j}] = {matrix[i, j]:.6g} and "
             f"K[{j}, {i}] = {matrix[j, i]:.6g}."
         )
-    _check_semi_definite(matrix, scale)
+    check_semi_definite(matrix, scale)
     return matrix
 
 
-def _check_semi_definite(matrix: Array, scale: float) -> None:
+def check_semi_definite(matrix: Array, scale: float) -> None:
     """Semi-definite but for rounding: what is added here is for this test alone."""
     raised = matrix.copy()
-    raised.ravel()[:: len(matrix) + 1] += 1e-8 * scale + np.finfo(float).tiny
+    np.einsum("ii->i", raised)[:] += 1e-8 * scale + np.finfo(float).tiny
     _, failed = lapack.dpotrf(raised.T, overwrite_a=1, clean=0)
     if failed:
         raise ValueError(
@@ -69,10 +75,7 @@ def _check_semi_definite(matrix: Array, scale: float) -> None:
 
 def check_targets(y: object, n: int) -> Array:
     """N finite numbers."""
-    try:
-        targets: Array = np.asarray(y, dtype=float)
-    except (TypeError, ValueError):
-        raise ValueError("y must hold numbers; use GPClassifier for labels of other kinds.") from None
+    targets = _as_numbers(y, "y must hold numbers; use GPClassifier for labels of other kinds")
     if targets.shape != (n,):
         raise ValueError(f"y must have shape ({n},) to match K, got {targets.shape}.")
     if not np.isfinite(targets).all():
@@ -83,7 +86,7 @@ def check_targets(y: object, n: int) -> Array:
 
 def check_prior_mean(prior_mean: object, n: int) -> Array:
     """A number for all points, or one for each."""
-    mean: Array = np.asarray(prior_mean, dtype=float)
+    mean = _as_numbers(prior_mean, "prior_mean must be a number or an array of numbers")
     if mean.shape not in ((), (n,)):
         raise ValueError(f"prior_mean must be a number or have shape ({n},), got shape {mean.shape}.")
     if not np.isfinite(mean).all():
@@ -111,21 +114,33 @@ def check_start(start: object, n: int) -> Sites | None:
 
 def check_tolerance(tol: object, max_iter: object) -> None:
     """Tol > 0 and max_iter ≥ 1."""
-    if not isinstance(tol, Real) or not 0 < float(tol) < np.inf:
+    if not is_real(tol) or not 0 < float(tol) < np.inf:  # type: ignore[arg-type]
         raise ValueError(f"tol must be a positive number, got {tol!r}.")
     if isinstance(max_iter, bool) or not isinstance(max_iter, Integral) or max_iter < 1:
         raise ValueError(f"max_iter must be a positive integer, got {max_iter!r}.")
 
 
-def check_memory(n: int) -> None:
+def _as_numbers(values: object, message: str) -> Array:
+    """An array of doubles, or the message."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "biuf":
+            raise TypeError
+        numbers: Array = np.ascontiguousarray(array, dtype=float).reshape(array.shape)
+    except (TypeError, ValueError):
+        raise ValueError(f"{message}, got {type(values).__name__}.") from None
+    return numbers
+
+
+def check_memory(n: int, matrices: int) -> None:
     """Refuse what would only die later."""
-    needed = _SQUARE_ARRAYS * 8.0 * n**2
+    needed = matrices * 8.0 * n**2
     available = available_memory()
     if needed > available:
         raise MemoryError(
             f"exact inference on {n:,} points needs about {needed / 2**30:.1f} GiB "
-            f"({_SQUARE_ARRAYS} matrices of n² doubles), and {available / 2**30:.1f} GiB are "
-            f"available: fit a random subset of at most {int((available / 72) ** 0.5):,} rows."
+            f"({matrices} matrices of n² doubles), and {available / 2**30:.1f} GiB are available: "
+            f"fit a random subset of at most {int((available / (8 * matrices)) ** 0.5):,} rows."
         )
 
 

@@ -1,6 +1,5 @@
 """``GPClassifier``: the scikit-learn estimator. Validation, labels and plumbing; no mathematics."""
 
-import logging
 import warnings
 from typing import Any, Self
 
@@ -13,16 +12,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from postlin import likelihoods, rules, schedules
 from postlin._typing import Array
-from postlin._validation import as_object, check_memory, check_tolerance
+from postlin._validation import FIT_MATRICES, as_object, check_memory, check_tolerance
 from postlin.exceptions import ConvergenceWarning
 from postlin.inference import MAX_ITER, TOL
+from postlin.kernels import split_white
 from postlin.likelihoods import BinaryLikelihood
 from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.sites import Marginals, Sites
-from postlin.training import OPTIMIZERS, Fitted, Model, Optimizer, train
-
-logger = logging.getLogger("postlin")
+from postlin.training import OPTIMIZERS, Model, Optimizer, Training, shown_log, train
 
 
 def default_kernel() -> Kernel:
@@ -48,7 +46,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Move the kernel's white noise into the likelihood. The model stays the same, the latent
         function becomes the noise-free one, and PL with the noisy threshold becomes more accurate.
     tol, max_iter : float, int
-        Inference is iterated until no site moves by more than ``tol`` in units of its marginal.
+        Inference is iterated until no site moves by more than ``tol`` in units of its marginal,
+        or ``max_iter`` factorisations are spent.
     warm_start : bool, default False
         Start the next fit from the kernel parameters and the sites of the last one.
     copy_X_train : bool, default True
@@ -56,7 +55,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state : int, RandomState or None
         For the restarts.
     verbose : int, default 0
-        1 logs a line a fit, 2 a line an evaluation of the evidence (logger ``postlin``).
+        1 shows a line a fit, 2 a line an evaluation of the evidence, on standard error, through
+        the logger ``postlin``.
 
     Attributes
     ----------
@@ -122,8 +122,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn the kernel's parameters and the posterior from data with two classes."""
         kernel = self._check_parameters()
         start = None
-        if self.warm_start and hasattr(self, "approximation_"):
-            kernel, start = self.kernel_, self.approximation_.sites
+        if self.warm_start and hasattr(self, "approximation_") and _alike(kernel, self.kernel_):
+            kernel = kernel.clone_with_theta(np.clip(self.kernel_.theta, *kernel.bounds.T))
+            start = self.approximation_.sites
         return self._fit(kernel, X, y, start)
 
     def _fit(self, kernel: Kernel, X: Any, y: Any, start: Sites | None) -> Self:
@@ -134,20 +135,28 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"y holds one class only, {classes[0]}; a classifier needs examples of two."
             )
-        self.classes_ = classes
-        self.X_train_ = np.copy(X) if self.copy_X_train else X
-        self.y_train_ = np.where(codes == 1, 1.0, -1.0)
-        self._model = self._make_model(self.X_train_, self.y_train_)
-        training = train(
-            self._model,
-            kernel,
-            self.optimizer,
-            restarts=self.n_restarts_optimizer,
-            rng=check_random_state(self.random_state),
-            start=start if start is not None and len(start.tau) == len(y) else None,
+        rule, likelihood, schedule = self._parts()
+        model = Model(
+            np.copy(X) if self.copy_X_train else X,
+            np.where(codes == 1, 1.0, -1.0),
+            likelihood,
+            rule,
+            schedule,
+            self.tol,
+            self.max_iter,
+            self.fold_noise,
         )
-        self.evidence_path_ = training.path
-        self._store(training.best, training.message)
+        model.check(kernel)
+        with shown_log(self.verbose):
+            training = train(
+                model,
+                kernel,
+                self.optimizer,
+                restarts=self.n_restarts_optimizer,
+                rng=check_random_state(self.random_state),
+                start=start if start is not None and len(start.tau) == len(y) else None,
+            )
+        self._store(model, classes, training)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -182,12 +191,19 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not eval_gradient:
                 return self.log_marginal_likelihood_value_
             theta = self.kernel_.theta
+        theta = np.asarray(theta, float)
+        if theta.shape != self.kernel_.theta.shape or not np.isfinite(theta).all():
+            raise ValueError(
+                f"theta must hold {self.kernel_.n_dims} finite log-parameters, as kernel_.theta does, "
+                f"got {theta}."
+            )
         if clone_kernel:
             kernel = self.kernel_.clone_with_theta(theta)
         else:
             kernel = self.kernel_
             kernel.theta = theta
         fitted = self._model.infer(kernel, self.approximation_.sites)
+        fitted.approximation.warn(self._model.schedule, self.tol, self.max_iter, stacklevel=3)
         value = fitted.approximation.log_evidence
         return (value, fitted.gradient()) if eval_gradient else value
 
@@ -197,7 +213,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"kernel must be a scikit-learn kernel or None, got {self.kernel!r}.")
         kernel = default_kernel() if self.kernel is None else clone(self.kernel)
         rule, likelihood, _ = self._parts()
-        if not self.fold_noise:  # which makes every likelihood differentiable
+        if self.fold_noise:  # which makes every likelihood differentiable
+            split_white(kernel)
+        else:
             rule.check(likelihood)
         check_tolerance(self.tol, self.max_iter)
         if not (self.optimizer is None or callable(self.optimizer) or self.optimizer in OPTIMIZERS):
@@ -226,37 +244,46 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "Only binary classification is supported. The type of the target is "
                 f"{type_of_target(y)}: y must hold two classes."
             )
-        check_memory(len(y))
+        check_memory(len(y), FIT_MATRICES)
         return X, y
 
     def _validate(self, kernel: Kernel, *data: Any, reset: bool = True) -> Any:
         if kernel.requires_vector_input:
-            return validate_data(self, *data, reset=reset, dtype="numeric")
+            return validate_data(self, *data, reset=reset, dtype=np.float64)
         return validate_data(self, *data, reset=reset, dtype=None, ensure_2d=False)
 
-    def _make_model(self, X: Any, y: Array) -> Model:
-        rule, likelihood, schedule = self._parts()
-        return Model(
-            X, y, likelihood, rule, schedule, self.tol, self.max_iter, fold_noise=self.fold_noise
-        )
-
-    def _store(self, fitted: Fitted, message: str | None) -> None:
+    def _store(self, model: Model, classes: Array, training: Training) -> None:
+        """Keep what was learned, all at once, and say what must be known about it."""
+        fitted = training.best
         approximation = fitted.approximation
+        self.classes_ = classes
+        self.X_train_, self.y_train_ = model.X, model.y
         self.kernel_ = fitted.kernel
-        self._latent_kernel = fitted.latent_kernel
-        self._likelihood = fitted.likelihood
         self.approximation_ = approximation
+        self.evidence_path_ = training.path
         self.log_marginal_likelihood_value_ = approximation.log_evidence
         self.converged_ = approximation.converged
         self.n_iter_ = approximation.n_iter
-        approximation.warn(self._model.schedule, self.tol, stacklevel=4)
-        if message is not None:
+        self._model = model
+        self._latent_kernel = fitted.latent_kernel
+        self._likelihood = fitted.likelihood
+        approximation.warn(model.schedule, self.tol, self.max_iter, stacklevel=5)
+        if training.message is not None:
             warnings.warn(
-                f"the optimiser did not converge ({message}); give it another start with "
+                f"the optimiser did not converge ({training.message}); give it another start with "
                 "n_restarts_optimizer, or scale the features.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
+
+
+def _alike(one: Kernel, other: Kernel) -> bool:
+    """Whether two kernels have the same structure, so that parameters carry over."""
+    parts = ("k1", "k2", "kernel")
+    if type(one) is not type(other) or one.n_dims != other.n_dims:
+        return False
+    pairs = [(getattr(one, p), getattr(other, p)) for p in parts if hasattr(one, p)]
+    return all(_alike(a, b) for a, b in pairs)
 
 
 def _check_bounds(kernel: Kernel, *, finite: bool) -> None:

@@ -2,7 +2,12 @@
 
 from sklearn.exceptions import ConvergenceWarning
 
-__all__ = ["ConvergenceWarning", "ImproperCavityError", "NegativeSiteWarning"]
+__all__ = [
+    "ConvergenceWarning",
+    "ImproperCavityError",
+    "NegativeSiteWarning",
+    "NotPositiveDefiniteError",
+]
 
 
 class ImproperCavityError(ArithmeticError):
@@ -20,6 +25,13 @@ class ImproperCavityError(ArithmeticError):
             'EP(negative_sites="keep"), which steps around this, or inference="pl", where it '
             "cannot happen."
         )
+
+    def __reduce__(self) -> tuple[type, tuple[int, float]]:
+        return type(self), (self.site, self.cavity_variance)
+
+
+class NotPositiveDefiniteError(ArithmeticError):
+    """There is no Gaussian posterior: K is no covariance, or negative sites outweigh it."""
 
 
 class NegativeSiteWarning(UserWarning):

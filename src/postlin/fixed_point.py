@@ -13,9 +13,8 @@ import numpy as np
 
 from postlin._threads import blas_threads
 from postlin._typing import Array
-from postlin.exceptions import ImproperCavityError
+from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
 from postlin.linearised_map import LinearisedMap
-from postlin.posterior import NotPositiveDefiniteError
 from postlin.problem import Iterate, Problem
 from postlin.rules import EP
 from postlin.schedules import Schedule
@@ -51,37 +50,49 @@ class Solution:
     n_iter: int
     n_factorisations: int
     history: History
+    overruled: np.ndarray  # sites that EP's policy has changed at any time
 
 
 def solve(
     problem: Problem, schedule: Schedule, *, start: Sites | None, tol: float, max_iter: int
 ) -> Solution:
-    """Iterate to the tolerance, or as the schedule's protocol says."""
-    search = _Search(problem, schedule, tol)
+    """Iterate to the tolerance, or as the schedule's protocol says.
+
+    ``max_iter`` is the most factorisations that are spent, those of rejected steps included.
+    """
+    search = _Search(problem, schedule, tol, max_iter)
     with blas_threads(len(problem.y)):
         if schedule.iterations is not None:
             iterate = search.plain(start, schedule.iterations, to_tolerance=False)
         elif isinstance(problem.rule, EP) and problem.rule.negative_sites == "raise":
             iterate = search.plain(start, max_iter, to_tolerance=True)
         else:
-            iterate = search.run(start, max_iter)
+            iterate = search.run(start)
     return Solution(
-        iterate, search.done(iterate), search.n_iter, search.n_factorisations, search.history
+        iterate,
+        search.done(iterate),
+        search.n_iter,
+        search.n_factorisations,
+        search.history,
+        search.overruled,
     )
 
 
 class _Search:
     """The state of one solve."""
 
-    def __init__(self, problem: Problem, schedule: Schedule, tol: float) -> None:
+    def __init__(self, problem: Problem, schedule: Schedule, tol: float, budget: int) -> None:
         self.problem = problem
         self.schedule = schedule
         self.tol = tol
+        self.budget = budget
         self.damping = _FIRST_DAMPING
         self.time = np.inf
         self.n_iter = 0
+        self.n_sweeps = 0
         self.n_factorisations = 0
         self.history = History()
+        self.overruled = np.zeros(len(problem.y), dtype=bool)
 
     def done(self, iterate: Iterate) -> bool:
         """Converged, to the tolerance or to what rounding allows."""
@@ -102,19 +113,25 @@ class _Search:
                 break
         return iterate or self._from_nothing()
 
-    def run(self, start: Sites | None, max_iter: int) -> Iterate:
+    def run(self, start: Sites | None) -> Iterate:
         """Strides and Newton steps, to the tolerance."""
         iterate = self._warm_start(start) or self._cold_start()
-        while not self.done(iterate) and self.n_iter < max_iter:
-            new = self._newton(iterate) if iterate.size < _NEAR else None
-            new = new or self._stride(iterate)
+        while not self.done(iterate) and self._may_go_on:
+            near = iterate.size < _NEAR and self.n_sweeps >= self.schedule.least_sweeps
+            new = self._newton(iterate) if near else None
+            new = new or (self._stride(iterate) if self._may_go_on else None)
             if new is None:
                 break
             iterate = self._accept(new)
         return iterate
 
+    @property
+    def _may_go_on(self) -> bool:
+        return self.n_factorisations < self.budget
+
     def _accept(self, iterate: Iterate) -> Iterate:
         self.n_iter += 1
+        self.overruled |= iterate.proposal.overruled
         self.history.residuals.append(iterate.size)
         self.history.means.append(iterate.posterior.mean)
         return iterate
@@ -134,7 +151,7 @@ class _Search:
         """From the prior, cautiously, until the rule's own steps are safe."""
         iterate = self._accept(self._from_nothing())
         for _ in range(self.problem.rule.warm_up):
-            if iterate.size < _NEAR:
+            if iterate.size < _NEAR or not self._may_go_on:
                 break
             iterate = self._accept(self._attempt(iterate, damping=0.5, cautious=True) or iterate)
         return iterate
@@ -183,23 +200,28 @@ class _Search:
         Fixed points need not be unique (noisy threshold): a common start finds a common one.
         """
         problem = self.problem
-        if self.n_iter < self.schedule.sweeps and not cautious:
+        if self.n_sweeps < self.schedule.sweeps and not cautious:
             posterior = iterate.posterior if iterate else None
-            return sweep(problem, posterior, block=self.schedule.block, damping=damping)
+            sites, overruled = sweep(problem, posterior, block=self.schedule.block, damping=damping)
+            self.n_sweeps += 1
+            self.overruled |= overruled
+            return sites
         view = iterate.posterior.view if iterate else problem.prior_view
         if iterate and not cautious:
             wanted = iterate.proposal.sites
         elif cautious:
             wanted = problem.rule.propose_cautiously(problem.likelihood, problem.y, view)
         else:
-            wanted = problem.rule.propose(problem.likelihood, problem.y, view).sites
+            proposal = problem.rule.propose(problem.likelihood, problem.y, view)
+            self.overruled |= proposal.overruled
+            wanted = proposal.sites
         return Sites(
             view.tau + damping * (wanted.tau - view.tau), view.nu + damping * (wanted.nu - view.nu)
         )
 
     def _stride(self, iterate: Iterate) -> Iterate | None:
         """A damped step or sweep; None when even the shortest leads nowhere."""
-        while self.damping >= _LEAST_DAMPING:
+        while self.damping >= _LEAST_DAMPING and self._may_go_on:
             new = self._attempt(iterate, damping=self.damping)
             if new is not None:
                 turn = new.turned_from(iterate)

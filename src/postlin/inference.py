@@ -27,12 +27,12 @@ from postlin.rules import EP, Rule
 from postlin.schedules import Schedule
 from postlin.sites import Marginals, Sites
 
-#: The default tolerance of the scaled residual, and the most iterations spent on reaching it.
+#: The default tolerance of the scaled residual, and the most factorisations spent on reaching it.
 TOL = 1e-8
-MAX_ITER = 200
+MAX_ITER = 60
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Approximation:
     """A Gaussian approximation of the posterior over latent values, and all that follows from it."""
 
@@ -61,7 +61,11 @@ class Approximation:
 
     @property
     def converged(self) -> bool:
-        """Whether the residual is below the tolerance (or below what rounding allows)."""
+        """Whether the residual is below the tolerance.
+
+        Where the covariance is so ill-conditioned that rounding alone moves the residual by more,
+        up to 1e-6, that counts instead: compare ``residual``.
+        """
         return self.solution.converged
 
     @property
@@ -109,11 +113,12 @@ class Approximation:
         return LinearisedMap(self.solution.iterate).spectral_radius()
 
     def predict_latent(
-        self, cross: Array, prior_variance: Array, prior_mean: Array | float = 0.0
+        self, cross: Array, prior_variance: Array, prior_mean: Array | float | None = None
     ) -> Marginals:
         """Latent means and variances at new points.
 
-        ``cross`` is k(training, new), n × n*, ``prior_variance`` the diagonal of k(new, new).
+        ``cross`` is k(training, new), n × n*, ``prior_variance`` the diagonal of k(new, new), and
+        ``prior_mean`` that at the new points (None: the number that ``infer`` was given).
         """
         cross = np.asarray(cross, float)
         if cross.ndim != 2 or len(cross) != len(self.mean):
@@ -121,12 +126,22 @@ class Approximation:
                 f"cross must have shape (n, n_new) with n = {len(self.mean)} training points, "
                 f"got {cross.shape}; did you pass its transpose?"
             )
+        if np.shape(prior_variance) not in ((), (cross.shape[1],)):
+            raise ValueError(
+                f"prior_variance must have shape ({cross.shape[1]},) to match cross, got "
+                f"{np.shape(prior_variance)}."
+            )
+        if prior_mean is None:
+            known = self.problem.prior_mean
+            if np.ptp(known) > 0:
+                raise ValueError("prior_mean must be given: infer had a different one at every point.")
+            prior_mean = float(known[0])
         return self.solution.iterate.posterior.predict(
             cross, np.asarray(prior_variance, float), prior_mean
         )
 
     def predict_proba(
-        self, cross: Array, prior_variance: Array, prior_mean: Array | float = 0.0
+        self, cross: Array, prior_variance: Array, prior_mean: Array | float | None = None
     ) -> Array:
         """Probabilities of the label +1 at new points."""
         likelihood = self.problem.likelihood
@@ -136,7 +151,7 @@ class Approximation:
         return np.exp(plus.log_z)
 
     def predict_moments(
-        self, cross: Array, prior_variance: Array, prior_mean: Array | float = 0.0
+        self, cross: Array, prior_variance: Array, prior_mean: Array | float | None = None
     ) -> Marginals:
         """Mean and variance of y at new points; for labels ±1 those of the label."""
         likelihood = self.problem.likelihood
@@ -148,21 +163,32 @@ class Approximation:
         p, q = np.exp(plus.log_z), np.exp(minus.log_z)
         return Marginals(p - q, 4 * p * q)
 
-    def warn(self, schedule: Schedule, tol: float, *, stacklevel: int) -> None:
+    def _remedy(self, max_iter: int) -> str:
+        if self.n_factorisations >= max_iter:
+            return f"raise max_iter (now {max_iter})"
+        if isinstance(self.problem.rule, EP):
+            return "use schedule='sequential', or inference='pl', which has no such trouble"
+        return "use schedule='sequential', or add white noise to the covariance"
+
+    def warn(self, schedule: Schedule, tol: float, max_iter: int, *, stacklevel: int) -> None:
         """Say what must be known: not converged, or sites that a policy has overruled."""
         rule = self.problem.rule
-        if not self.converged and schedule.iterations is None:
-            remedy = "raise max_iter, or use schedule='sequential'"
-            if isinstance(rule, EP):
-                remedy = "use schedule='sequential', or inference='pl', which has no such trouble"
+        if schedule.iterations is not None and self.n_iter < schedule.iterations:
             warnings.warn(
-                f"inference stopped after {self.n_iter} iterations with residual "
-                f"{self.residual:.2g}, above tol={tol:g}; the result is approximate. To remedy it, "
-                f"{remedy}. A kernel of extreme scale is the usual cause.",
+                f"plain iteration broke down after {self.n_iter} of {schedule.iterations} iterations; "
+                "the result is where it stood. Use a schedule without iterations=.",
                 ConvergenceWarning,
                 stacklevel=stacklevel,
             )
-        overruled = self.solution.iterate.proposal.overruled
+        if not self.converged and schedule.iterations is None:
+            warnings.warn(
+                f"inference stopped after {self.n_factorisations} factorisations with residual "
+                f"{self.residual:.2g}, above tol={tol:g}; the result is approximate. To remedy it, "
+                f"{self._remedy(max_iter)}. Extreme kernel parameters are the usual cause.",
+                ConvergenceWarning,
+                stacklevel=stacklevel,
+            )
+        overruled = self.solution.overruled
         if isinstance(rule, EP) and overruled.any():
             rows = ", ".join(map(str, np.flatnonzero(overruled)[:5]))
             warnings.warn(
@@ -201,7 +227,7 @@ def infer(
     tol : float
         Converged means: no site moves by more than this, in units of its marginal.
     max_iter : int
-        The most iterations spent on that.
+        The most Cholesky factorisations spent on that, those of rejected steps included.
     start : Sites, optional
         Where to begin, for example the ``sites`` of a similar problem.
 
@@ -229,5 +255,5 @@ def infer(
     check_tolerance(tol, max_iter)
     solution = solve(problem, plan, start=check_start(start, len(K)), tol=tol, max_iter=max_iter)
     result = Approximation(problem, solution)
-    result.warn(plan, tol, stacklevel=3)
+    result.warn(plan, tol, max_iter, stacklevel=3)
     return result

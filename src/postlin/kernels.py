@@ -17,6 +17,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Produc
 
 from postlin._typing import Array
 
+#: Features that reach farther than this, in length scales, cancel in the product form.
+_FAR = 1e3
+
 
 class Gram(NamedTuple):
     """A covariance matrix (or a scalar that stands for a constant one) and its pull-back."""
@@ -74,7 +77,7 @@ class _RBF(Term):
     def gram(self, kernel: RBF) -> Gram:
         if self._squared is None:
             return self._anisotropic(kernel)
-        scaled = self._squared / kernel.length_scale**2
+        scaled = self._squared / float(np.squeeze(kernel.length_scale)) ** 2
         K = np.exp(-0.5 * scaled)
         if kernel.hyperparameter_length_scale.fixed:
             return Gram(K, lambda K_bar: [])
@@ -88,6 +91,9 @@ class _RBF(Term):
             # Σᵢⱼ Wᵢⱼ (xᵢ − xⱼ)² for all features at once: one product with W = K̄ ∘ K
             W = K_bar * K
             squares = 2.0 * (W.sum(axis=1) @ X**2 - np.einsum("ik,ik->k", X, W @ X))
+            for k in np.flatnonzero(np.abs(X).max(axis=0) > _FAR):
+                x = X[:, k]
+                squares[k] = np.einsum("ij,ij->", W, (x[:, None] - x) ** 2)
             return [float(s) for s in squares]
 
         return Gram(K, (lambda K_bar: []) if kernel.hyperparameter_length_scale.fixed else pull_back)
@@ -138,8 +144,9 @@ _TERMS: dict[type[Kernel], type[Term]] = {
 
 
 def full_gram(gram: Gram, n: int) -> Gram:
-    """``gram`` with a scalar covariance written out."""
-    return gram._replace(K=np.full((n, n), float(gram.K))) if np.ndim(gram.K) == 0 else gram
+    """``gram`` with its covariance as a full matrix, stored row by row."""
+    K = np.full((n, n), float(gram.K)) if np.ndim(gram.K) == 0 else np.ascontiguousarray(gram.K)
+    return gram._replace(K=K)
 
 
 class WhiteSplit(NamedTuple):

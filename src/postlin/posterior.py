@@ -11,16 +11,13 @@ import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
 from postlin._typing import Array
+from postlin.exceptions import NotPositiveDefiniteError
 from postlin.sites import Marginals, Sites, SiteView
 
 #: √τ is kept above this: sites so weak change no bit of B, but can then be divided by.
 _WEAKEST = 1e-100
 #: Rows with τ k below this take their variance from the covariance's other entries.
 _WEAK = 1e-2
-
-
-class NotPositiveDefiniteError(ArithmeticError):
-    """The sites make no Gaussian posterior: negative precisions outweigh the prior's."""
 
 
 class GaussianPosterior:
@@ -35,9 +32,9 @@ class GaussianPosterior:
         self._solve()
 
     def _factorise(self) -> None:
-        B = self._root[:, None] * self.K
+        B = np.multiply(self._root[:, None], self.K, order="C")
         B *= self._root
-        B.ravel()[:: len(B) + 1] += 1.0
+        diagonal_of(B)[:] += 1.0
         # B is symmetric, so its transpose is B in the memory order that LAPACK wants.
         factor, failed = lapack.dpotrf(B.T, lower=1, overwrite_a=1, clean=1)
         if failed:
@@ -45,7 +42,7 @@ class GaussianPosterior:
                 "the covariance matrix is not positive semi-definite, or holds NaN or infinity."
             )
         self._factor: Array = factor
-        self.half_log_det = float(np.log(factor.ravel(order="K")[:: len(B) + 1]).sum())
+        self.half_log_det = float(np.log(factor.diagonal()).sum())
         inverse, _ = lapack.dpotri(factor, lower=1)
         self._inverse: Array = _mirror_lower(inverse)
 
@@ -90,7 +87,7 @@ class GaussianPosterior:
         strength = np.sqrt(-tau[negative])
         columns = self._positive_covariance(negative) * strength
         downdate = -strength[:, None] * columns[negative]
-        downdate.ravel()[:: len(negative) + 1] += 1.0
+        diagonal_of(downdate)[:] += 1.0
         factor, failed = lapack.dpotrf(downdate, lower=1, clean=1)
         if failed:
             raise NotPositiveDefiniteError("negative sites outweigh the prior and the other sites.")
@@ -165,7 +162,7 @@ class GaussianPosterior:
         """∂/∂K of log ∫ prior × sites + m̄·mean + v̄·variance, at fixed sites; symmetric."""
         tau = self.sites.tau
         R = -self.covariance * tau  # R = I − ΣT = (I + KT)⁻¹
-        R.ravel()[:: len(R) + 1] = self.gap
+        diagonal_of(R)[:] = self.gap
         outer = np.outer(R.T @ mean_bar, self.weights)
         K_bar = R.T @ (variance_bar[:, None] * R)
         K_bar += 0.5 * (outer + outer.T)
@@ -177,5 +174,11 @@ def _mirror_lower(matrix: Array) -> Array:
     """The symmetric matrix whose lower triangle is given."""
     lower = np.tril(matrix, -1)
     symmetric: Array = lower + lower.T
-    symmetric.ravel()[:: len(matrix) + 1] = matrix.diagonal()
+    diagonal_of(symmetric)[:] = matrix.diagonal()
     return symmetric
+
+
+def diagonal_of(matrix: Array) -> Array:
+    """The diagonal as something that can be written to, whatever the layout in memory."""
+    view: Array = np.einsum("ii->i", matrix)
+    return view

@@ -6,9 +6,9 @@ from functools import cached_property
 import numpy as np
 
 from postlin._typing import Array
-from postlin.exceptions import ImproperCavityError
+from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
 from postlin.likelihoods import Likelihood
-from postlin.posterior import GaussianPosterior, NotPositiveDefiniteError
+from postlin.posterior import GaussianPosterior
 from postlin.proposals import Proposal
 from postlin.rules import Rule
 from postlin.sites import Sites, SiteView

@@ -79,13 +79,12 @@ class AtCavity(Proposal):
 
     A policy for negative precisions may have replaced sites (τ̂, ν̂) by others (τ', ν'):
     ``replacement``, an array [row, column, point], holds d(τ', ν') by d(τ̂, ν̂) for those
-    ``changed``, and ``skipped`` says that these are the present sites instead.
+    ``changed``; zero for sites that are held as they are.
     """
 
     view: SiteView
     changed: np.ndarray
     replacement: Array
-    skipped: bool
 
     @property
     def overruled(self) -> np.ndarray:
@@ -95,10 +94,7 @@ class AtCavity(Proposal):
     def jacobian(self) -> Array:
         """Through the cavity and the policy."""
         by_cavity = site_jacobian(self.at, self.response)
-        full = self._finish(np.einsum("rkn,kcn->rcn", by_cavity, cavity_jacobian(self.view)))
-        if self.skipped:
-            full[0, 2, self.changed] = full[1, 3, self.changed] = 1.0
-        return full
+        return self._finish(np.einsum("rkn,kcn->rcn", by_cavity, cavity_jacobian(self.view)))
 
     def by_noise(self) -> Array:
         """The likelihood is looked at through its noise."""

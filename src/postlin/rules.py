@@ -15,12 +15,15 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from postlin._typing import Array
+from postlin._typing import Array, is_real
 from postlin.exceptions import ImproperCavityError
 from postlin.likelihoods import BinaryLikelihood, Likelihood
 from postlin.likelihoods.quadrature import check_order
 from postlin.proposals import AtCavity, AtMarginal, AtMode, Proposal
 from postlin.sites import Marginals, Response, Sites, SiteView, set_sites
+
+#: Precisions below this part of the marginal's count as none where a site's mean is asked for.
+_NO_PRECISION = 1e-8
 
 NegativeSites = Literal["keep", "raise", "clamp", "skip", "small_variance"]
 
@@ -97,7 +100,7 @@ class EP(Rule):
                 f"negative_sites must be one of {', '.join(map(repr, get_args(NegativeSites)))}, "
                 f"got {self.negative_sites!r}."
             )
-        if not 0 < self.small_variance < float("inf"):
+        if not is_real(self.small_variance) or not 0 < self.small_variance < float("inf"):
             raise ValueError(f"small_variance must be positive, got {self.small_variance!r}.")
         _check_evidence_order(self.evidence_order)
 
@@ -114,8 +117,7 @@ class EP(Rule):
         changed = (sites.tau < 0) & (self.negative_sites not in ("keep", "raise"))
         policy, replacement = self._policy(sites, view, changed)
         kept = Sites(*(np.where(changed, a, b) for a, b in zip(policy, sites, strict=True)))
-        skipped = self.negative_sites == "skip"
-        return AtCavity(kept, cavity, response, view, changed, replacement, skipped)
+        return AtCavity(kept, cavity, response, view, changed, replacement)
 
     def _policy(self, sites: Sites, view: SiteView, where: np.ndarray) -> tuple[Sites, Array]:
         """What stands in for negative sites, and its derivatives by them."""
@@ -123,7 +125,8 @@ class EP(Rule):
         if self.negative_sites == "skip":
             return Sites(view.tau, view.nu), np.zeros((2, 2, len(zero)))
         if self.negative_sites == "small_variance":
-            safe = np.where(where, sites.tau, 1.0)
+            # a site of no precision at all has no mean that could be kept
+            safe = np.where(where, np.minimum(sites.tau, -_NO_PRECISION / view.variance), 1.0)
             mean, precision = sites.nu / safe, 1.0 / self.small_variance
             by_site = np.array([[zero, zero], [-mean * precision / safe, precision / safe]])
             return Sites(precision * one, precision * mean), by_site

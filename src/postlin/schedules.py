@@ -15,8 +15,9 @@ class Schedule:
     """How the strides towards the fixed point are made.
 
     ``iterations`` = k means exactly k undamped iterations from the prior, as in the paper (or from
-    the sites passed as ``start``). With None the solver iterates to its tolerance, by damped
-    strides and Newton's method. ``block`` is the number of sites that a sweep treats at a time; it
+    the sites passed as ``start``). With None the solver iterates to its tolerance: a cautious start
+    and Newton's method at the end are common to all schedules, the strides between are theirs.
+    ``block`` is the number of sites that a sweep treats at a time; it
     affects speed alone.
     """
 
@@ -31,7 +32,12 @@ class Schedule:
 
     @property
     def sweeps(self) -> float:
-        """How many of the first iterations are sequential."""
+        """How many strides, the first ones, are sequential."""
+        return 0
+
+    @property
+    def least_sweeps(self) -> int:
+        """How many of them are made before Newton's method may take over."""
         return 0
 
 
@@ -53,6 +59,11 @@ class Sequential(Schedule):
         """All of them."""
         return float("inf")
 
+    @property
+    def least_sweeps(self) -> int:
+        """One, however near the start is."""
+        return 1
+
 
 @dataclass(frozen=True)
 class Hybrid(Schedule):
@@ -68,6 +79,11 @@ class Hybrid(Schedule):
     @property
     def sweeps(self) -> float:
         """The first few."""
+        return self.first
+
+    @property
+    def least_sweeps(self) -> int:
+        """All of these."""
         return self.first
 
 

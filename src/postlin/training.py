@@ -1,7 +1,8 @@
 """Learning hyperparameters: maximise the evidence over the kernel's free log-parameters."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,17 +11,35 @@ from scipy.optimize import minimize
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
+from postlin._validation import check_covariance
+from postlin.exceptions import NotPositiveDefiniteError
 from postlin.fixed_point import solve
 from postlin.inference import Approximation
 from postlin.kernels import Gram, Term, WhiteSplit, bind, full_gram, split_white
 from postlin.likelihoods import BinaryLikelihood, WithNoise
-from postlin.posterior import NotPositiveDefiniteError
 from postlin.problem import Problem
 from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.sites import Sites
 
 logger = logging.getLogger("postlin")
+
+
+@contextmanager
+def shown_log(verbose: int) -> Iterator[None]:
+    """Show the log on standard error, unless the application has handlers of its own."""
+    if not verbose or logger.hasHandlers():
+        yield
+        return
+    handler, level = logging.StreamHandler(), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
 
 #: (objective, initial theta, bounds) → (theta, value): scikit-learn's convention for optimisers.
 Optimizer = Callable[..., tuple[Array, float]]
@@ -48,6 +67,19 @@ class Model:
     def __getstate__(self) -> dict[str, Any]:
         """Distances are made again where they are needed again."""
         return {**self.__dict__, "_term": None}
+
+    def check(self, kernel: Kernel) -> None:
+        """Raise ``ValueError`` where the kernel makes no covariance of the data."""
+        latent = split_white(kernel).smooth if self.fold_noise else kernel
+        try:
+            self._term = bind(latent, self.X)
+            K = full_gram(self._term.gram(latent), len(self.y)).K
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the kernel {kernel} cannot be evaluated on X: {error}") from error
+        try:
+            check_covariance(K)
+        except ValueError as error:
+            raise ValueError(f"the kernel {kernel} makes no covariance of X: {error}") from None
 
     def infer(self, kernel: Kernel, start: Sites | None = None) -> "Fitted":
         """The approximation at the parameters of ``kernel``."""
@@ -118,8 +150,14 @@ def train(
         optimum, value, messages[k] = _optimise(search, theta, kernel.bounds, optimizer)
         bests.append((value, optimum))
     winner = int(np.argmin([value for value, _ in bests]))
-    theta = bests[winner][1]
-    return Training(search.at(theta), messages[winner], search.path)
+    best = search.at(bests[winner][1])
+    logger.info(
+        "%s: log evidence %.6f after %d evaluations",
+        best.kernel,
+        best.approximation.log_evidence,
+        len(search.path),
+    )
+    return Training(best, messages[winner], search.path)
 
 
 class _Search:

@@ -8,13 +8,13 @@ import typer
 
 from postlin.cli import pages
 from postlin.cli.errors import one_sentence
-from postlin.cli.options import Jobs, ProtocolName, parse
+from postlin.cli.options import Jobs, ProtocolName, combinations, parse
 from postlin.cli.show import comparison_rows, console, notes, print_table, progress
 from postlin.cli.tables import built_in
 from postlin.cli.write import write_results, write_text
 from postlin.datasets import whiten
 from postlin.evaluation.folds import Task
-from postlin.evaluation.methods import SMALL_VARIANCE
+from postlin.evaluation.methods import LIKELIHOODS, METHODS, SMALL_VARIANCE
 from postlin.evaluation.runner import Results, run
 from postlin.evaluation.store import Store
 from postlin.evaluation.summary import group, summarise
@@ -41,6 +41,10 @@ def reproduce(
     ] = ProtocolName.converged,
     seeds: Annotated[int, typer.Option(min=1, help="Shuffles; several give standard errors.")] = 1,
     sets: Annotated[str, typer.Option(help="Some of the six data sets.")] = ",".join(SETS),
+    methods: Annotated[str, typer.Option(help="Some of L,PEP,SEP,PPL,SPL.")] = ",".join(METHODS),
+    likelihoods: Annotated[str, typer.Option(help="Some of probit,logit,noisy_threshold.")] = ",".join(
+        LIKELIHOODS
+    ),
     small_variance: Annotated[
         float, typer.Option(help="What the paper's fix sets EP's negative site variances to.")
     ] = SMALL_VARIANCE,
@@ -55,9 +59,11 @@ def reproduce(
     """
     with one_sentence():
         chosen = parse(sets, tuple(SETS), "--sets")
+        pairs = combinations(methods, likelihoods)
         sections: list[Section] = []
         if what in (What.table, What.all):
-            sections += _table(chosen, protocol, seeds, small_variance, jobs, out)
+            tasks = table_tasks(chosen, pairs, protocol, seeds, small_variance)
+            sections += _table(tasks, protocol, seeds, jobs, out)
         if what in (What.synthetic, What.all):
             sections.append(_synthetic())
         if what in (What.timing, What.all):
@@ -70,7 +76,11 @@ def reproduce(
 
 
 def table_tasks(
-    sets: list[str], protocol: ProtocolName, seeds: int, small_variance: float
+    sets: list[str],
+    pairs: list[tuple[str, str]],
+    protocol: ProtocolName,
+    seeds: int,
+    small_variance: float,
 ) -> list[Task]:
     """The folds of Table I, in the paper's order; larger sets first keep several processes busy."""
     return [
@@ -89,15 +99,15 @@ def table_tasks(
         for seed in range(seeds)
         for name in sorted(sets, key=lambda s: -SETS[s])
         for likelihood, method in PAPER
+        if (method, likelihood) in pairs
         for fold in range(10)
     ]
 
 
 def _table(
-    sets: list[str], protocol: ProtocolName, seeds: int, small_variance: float, jobs: int, out: Path
+    tasks: list[Task], protocol: ProtocolName, seeds: int, jobs: int, out: Path
 ) -> list[Section]:
-    data = {name: built_in(name) for name in sets}
-    tasks = table_tasks(sets, protocol, seeds, small_variance)
+    data = {name: built_in(name) for name in dict.fromkeys(task.data for task in tasks)}
     with progress("Table I") as report:
         results = run(data, tasks, Store(out / "folds.jsonl"), jobs=jobs, report=report)
     summaries = {cell: summarise(part) for cell, part in group(results).items()}
@@ -105,17 +115,17 @@ def _table(
     header, rows = comparison_rows(table, seeds)
     print_table(f"Table I: ours (the paper's, difference), protocol {protocol.value}", header, rows)
     write_results(out, summaries)
-    shown = "crab" if "crab" in data else sets[0]
+    shown = "crab" if "crab" in data else next(iter(data))
     return [
         pages.table_section(table, protocol.value, seeds),
-        pages.curves_section(_some(results, shown)),
-        pages.inference_section(data[shown], whiten(data[shown].X), "probit"),
+        pages.curves_section(_of(results, shown, tasks[0].likelihood)),
+        pages.inference_section(data[shown], whiten(data[shown].X), tasks[0].likelihood),
     ]
 
 
-def _some(results: Results, name: str) -> Results:
-    """The probit results of one data set, for pictures."""
-    return {t: r for t, r in results.items() if t.data == name and t.likelihood == "probit"}
+def _of(results: Results, name: str, likelihood: str) -> Results:
+    """The results of one data set and likelihood, for pictures."""
+    return {t: r for t, r in results.items() if t.data == name and t.likelihood == likelihood}
 
 
 def _synthetic() -> Section:

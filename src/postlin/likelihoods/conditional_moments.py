@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from postlin._typing import Array
+from postlin._typing import Array, is_real
 from postlin.likelihoods.base import Likelihood
 from postlin.likelihoods.quadrature import REACH, trapezoid
 from postlin.sites import Marginals, Response
@@ -53,7 +53,7 @@ class ConditionalMoments(Likelihood):
                 raise ValueError(f"{what} must be a function of the latent value f, got {function!r}.")
         self.mean = mean
         self.variance = variance
-        if not 0 < resolution < float("inf"):
+        if not is_real(resolution) or not 0 < float(resolution) < float("inf"):
             raise ValueError(f"resolution must be positive, got {resolution!r}.")
         self.resolution = float(resolution)
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import ndtr
 
-from postlin._typing import Array
+from postlin._typing import Array, is_real
 from postlin.likelihoods.base import BinaryLikelihood
 from postlin.likelihoods.jet import Jet, mirror
 from postlin.likelihoods.mills import FLAT, derivatives, mills_ratio
@@ -24,7 +24,7 @@ class NoisyThreshold(BinaryLikelihood):
     differentiable: bool = False
 
     def __init__(self, epsilon: float = 0.01) -> None:
-        if not 0.0 < epsilon < 0.5:
+        if not is_real(epsilon) or not 0.0 < float(epsilon) < 0.5:
             raise ValueError(
                 f"epsilon must lie strictly between 0 and 0.5, got {epsilon!r}: it is the "
                 "probability that a label is wrong; use the probit likelihood for none."

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from postlin._typing import Array
+from postlin._typing import Array, is_real
 from postlin.likelihoods.base import BinaryLikelihood
 from postlin.likelihoods.jet import Jet
 
@@ -18,7 +18,9 @@ class WithNoise(BinaryLikelihood):
     name: ClassVar[str] = "with_noise"
 
     def __init__(self, base: BinaryLikelihood, variance: float) -> None:
-        if not 0.0 <= variance < float("inf"):
+        if not isinstance(base, BinaryLikelihood):
+            raise ValueError(f"base must be a likelihood object such as Probit(), got {base!r}.")
+        if not is_real(variance) or not 0.0 <= float(variance) < float("inf"):
             raise ValueError(f"variance must be finite and not negative, got {variance!r}.")
         self.base = base
         self.variance = float(variance)
