@@ -213,7 +213,9 @@ def test_kernels_that_are_no_covariance_are_refused(crab):
 
 
 def test_one_length_scale_in_a_list(crab):
-    GPClassifier(RBF([1.0], "fixed") + WhiteKernel(0.1)).fit(crab.X[:40], crab.y[:40])
+    listed = GPClassifier(RBF([1.0], "fixed") + WhiteKernel(0.1)).fit(crab.X[:40], crab.y[:40])
+    plain = GPClassifier(RBF(1.0, "fixed") + WhiteKernel(0.1)).fit(crab.X[:40], crab.y[:40])
+    assert listed.log_marginal_likelihood_value_ == plain.log_marginal_likelihood_value_
 
 
 @pytest.mark.parametrize("theta", [[1.0], [1.0, 2.0, 3.0], [np.nan, 0.0], 0.0])

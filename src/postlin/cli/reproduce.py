@@ -21,7 +21,7 @@ from postlin.evaluation.summary import group, summarise
 from postlin.paper.synthetic import example
 from postlin.paper.table import PAPER, SETS, compare
 from postlin.paper.timing import timings
-from postlin.report import Section, render
+from postlin.report import Figure, Section, render, standalone
 
 
 class What(StrEnum):
@@ -65,7 +65,7 @@ def reproduce(
             tasks = table_tasks(chosen, pairs, protocol, seeds, small_variance)
             sections += _table(tasks, protocol, seeds, jobs, out)
         if what in (What.synthetic, What.all):
-            sections.append(_synthetic())
+            sections.append(_synthetic(out))
         if what in (What.timing, What.all):
             sections.append(_timing(protocol))
         lead = (
@@ -128,11 +128,15 @@ def _of(results: Results, name: str, likelihood: str) -> Results:
     return {t: r for t, r in results.items() if t.data == name and t.likelihood == likelihood}
 
 
-def _synthetic() -> Section:
+def _synthetic(out: Path) -> Section:
     found = example()
     console.print(f"PL converges to ({found.mean[0]:.4f}, {found.mean[1]:.4f})")
     print_table("Plain EP", ["order", "what happens"], [[k, v] for k, v in found.ep.items()])
-    return pages.synthetic_section(found)
+    section = pages.synthetic_section(found)
+    picture = section.items[0]
+    assert isinstance(picture, Figure)
+    write_text(out / "synthetic.svg", standalone(picture.svg, picture.alt))
+    return section
 
 
 def _timing(protocol: ProtocolName) -> Section:

@@ -5,6 +5,7 @@ from postlin.report.maps import evidence_surface, synthetic
 from postlin.report.page import render
 from postlin.report.parts import Figure, Section, Table
 from postlin.report.progress import convergence, evidence_traces
+from postlin.report.svg import standalone
 
 __all__ = [
     "Figure",
@@ -16,5 +17,6 @@ __all__ = [
     "reliability",
     "render",
     "roc",
+    "standalone",
     "synthetic",
 ]

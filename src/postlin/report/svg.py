@@ -53,6 +53,13 @@ def embed(text: str, prefix: str, alt: str) -> str:
     return _write(root)
 
 
+def standalone(text: str, alt: str) -> str:
+    """The drawing as a file of its own: dark ink on white, whatever shows it."""
+    root = _parse(embed(text, "", alt))
+    root.set("style", f"{root.attrib['style']}; background: #ffffff; color: #1d2024")
+    return _write(root) + "\n"
+
+
 def _parse(text: str) -> ET.Element:
     """The tree without namespaces, which HTML does not need."""
     root = ET.fromstring(text)
