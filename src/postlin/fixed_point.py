@@ -115,9 +115,11 @@ class _Search:
 
     def run(self, start: Sites | None) -> Iterate:
         """Strides and Newton steps, to the tolerance."""
-        iterate = self._warm_start(start) or self._cold_start()
+        warm = self._warm_start(start)
+        iterate = warm or self._cold_start()
+        sweeps_due = 0 if warm else self.schedule.least_sweeps
         while not self.done(iterate) and self._may_go_on:
-            near = iterate.size < _NEAR and self.n_sweeps >= self.schedule.least_sweeps
+            near = iterate.size < _NEAR and self.n_sweeps >= sweeps_due
             new = self._newton(iterate) if near else None
             new = new or (self._stride(iterate) if self._may_go_on else None)
             if new is None:

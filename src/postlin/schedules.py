@@ -37,7 +37,7 @@ class Schedule:
 
     @property
     def least_sweeps(self) -> int:
-        """How many of them are made before Newton's method may take over."""
+        """How many of them a cold start makes before Newton's method may take over."""
         return 0
 
 
