@@ -1,45 +1,46 @@
-"""BLAS threads: for small matrices they cost more than they give.
+"""BLAS threads: where they help, and not where two pools would only wait for each other.
 
-NumPy and SciPy each bring a BLAS with a pool of its own; on matrices of a few hundred rows the
-two pools mostly wait for each other.
+NumPy and SciPy each bring a BLAS with a pool of its own. All that costs n³ here goes through
+SciPy's, so NumPy's is held to one thread while we work; small matrices need no threads at all.
 """
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
 
-from threadpoolctl import ThreadpoolController  # a dependency of scikit-learn
+from threadpoolctl import LibController, ThreadpoolController  # a dependency of scikit-learn
 
 #: Up to this many rows one thread is faster (measured on two cores).
-_ONE_THREAD = 1400
+_ONE_THREAD = 256
 
-# The limit is the process's, so of several threads the first sets it and the last lifts it.
+# Limits are the process's: of several users the first sets them and the last lifts them.
 _lock = threading.Lock()
-_limited: list[Any] = []
+_users = 0
+_before: list[tuple[LibController, int]] = []
 
 
 @contextmanager
 def blas_threads(n: int) -> Iterator[None]:
     """A context in which BLAS uses the threads that suit matrices of n rows."""
-    if n > _ONE_THREAD:
-        yield
-        return
+    global _users
     with _lock:
-        limit = None if _limited else _controller().limit(limits=1, user_api="blas")
-        _limited.append(limit)
+        _users += 1
+        if _users == 1:
+            _before[:] = [(library, library.num_threads) for library in _libraries()]
+            for library, _ in _before:
+                if n <= _ONE_THREAD or (len(_before) > 1 and "numpy" in library.filepath):
+                    library.set_num_threads(1)
     try:
         yield
     finally:
         with _lock:
-            # keep the one that can restore until nobody needs it any more
-            _limited.sort(key=lambda entry: entry is None)
-            last = _limited.pop()
-            if last is not None:
-                last.restore_original_limits()
+            _users -= 1
+            if _users == 0:
+                for library, threads in _before:
+                    library.set_num_threads(threads)
 
 
 @cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+def _libraries() -> list[LibController]:
+    return [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]

@@ -7,8 +7,10 @@ from typing import TypeVar
 import numpy as np
 from scipy.linalg import lapack
 
+from postlin._threads import blas_threads
 from postlin._typing import Array, is_real
 from postlin.sites import Sites
+from postlin.triangles import diagonal_of, lower_panels
 
 Kind = TypeVar("Kind")
 
@@ -50,22 +52,30 @@ def check_covariance(K: object) -> Array:
             f"and at most {_HUGE:g}; add white noise or rescale the kernel."
         )
     scale = float(diagonal.max())
-    gap = np.abs(matrix - matrix.T)
-    if gap.max() > 1e-8 * max(scale, np.finfo(float).tiny):
-        i, j = np.unravel_index(int(gap.argmax()), gap.shape)
-        raise ValueError(
-            f"K must be symmetric, but K[{i}, {j}] = {matrix[i, j]:.6g} and "
-            f"K[{j}, {i}] = {matrix[j, i]:.6g}."
-        )
+    _check_symmetric(matrix, 1e-8 * max(scale, np.finfo(float).tiny))
     check_semi_definite(matrix, scale)
     return matrix
+
+
+def _check_symmetric(matrix: Array, tolerance: float) -> None:
+    for rows, columns in lower_panels(len(matrix)):
+        gap = np.abs(matrix[rows, columns] - matrix[columns, rows].T)
+        if gap.max() > tolerance:
+            i, j = np.unravel_index(int(gap.argmax()), gap.shape) + np.array(
+                [rows.start, columns.start]
+            )
+            raise ValueError(
+                f"K must be symmetric, but K[{i}, {j}] = {matrix[i, j]:.6g} and "
+                f"K[{j}, {i}] = {matrix[j, i]:.6g}."
+            )
 
 
 def check_semi_definite(matrix: Array, scale: float) -> None:
     """Semi-definite but for rounding: what is added here is for this test alone."""
     raised = matrix.copy()
-    np.einsum("ii->i", raised)[:] += 1e-8 * scale + np.finfo(float).tiny
-    _, failed = lapack.dpotrf(raised.T, overwrite_a=1, clean=0)
+    diagonal_of(raised)[:] += 1e-8 * scale + np.finfo(float).tiny
+    with blas_threads(len(matrix)):
+        _, failed = lapack.dpotrf(raised.T, overwrite_a=1, clean=0)
     if failed:
         raise ValueError(
             f"K is not positive semi-definite (its leading {failed} x {failed} block is not): it is "

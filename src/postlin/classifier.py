@@ -1,6 +1,7 @@
 """``GPClassifier``: the scikit-learn estimator. Validation, labels and plumbing; no mathematics."""
 
 import warnings
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -11,16 +12,21 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from postlin import likelihoods, rules, schedules
+from postlin._threads import blas_threads
 from postlin._typing import Array
 from postlin._validation import FIT_MATRICES, as_object, check_memory, check_tolerance
 from postlin.exceptions import ConvergenceWarning
 from postlin.inference import MAX_ITER, TOL
 from postlin.kernels import split_white
 from postlin.likelihoods import BinaryLikelihood
+from postlin.posterior import GaussianPosterior
 from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.sites import Marginals, Sites
 from postlin.training import OPTIMIZERS, Model, Optimizer, Training, shown_log, train
+
+#: Entries of the covariances with new points that are held at a time: 32 MiB.
+_BLOCK = 2**22
 
 
 def default_kernel() -> Kernel:
@@ -146,8 +152,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.max_iter,
             self.fold_noise,
         )
-        model.check(kernel)
-        with shown_log(self.verbose):
+        with blas_threads(len(y)), shown_log(self.verbose):
+            model.check(kernel)
             training = train(
                 model,
                 kernel,
@@ -161,8 +167,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """The more probable label of each row."""
-        probabilities = self.predict_proba(X)
-        labels: Array = self.classes_[np.argmax(probabilities, axis=1)]
+        check_is_fitted(self)
+        if self._likelihood.symmetric:  # then the sign of the mean decides
+            X = self._validate(self.kernel_, X, reset=False)
+            positive = np.concatenate([p.predict_mean(c) for p, c, _ in self._crossed(X)]) > 0
+        else:
+            positive = np.argmax(self.predict_proba(X), axis=1) > 0
+        labels: Array = self.classes_[positive.astype(int)]
         return labels
 
     def predict_proba(self, X: Any) -> Array:
@@ -176,8 +187,21 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Mean and variance of the latent value at each row."""
         check_is_fitted(self)
         X = self._validate(self.kernel_, X, reset=False)
-        cross = self._latent_kernel(self.X_train_, X)
-        return self.approximation_.predict_latent(cross, self._latent_kernel.diag(X))
+        with blas_threads(len(self.y_train_)):
+            parts = [
+                posterior.predict(cross, self._latent_kernel.diag(rows))
+                for posterior, cross, rows in self._crossed(X)
+            ]
+        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return Marginals(mean, variance)
+
+    def _crossed(self, X: Any) -> Iterator[tuple[GaussianPosterior, Array, Any]]:
+        """Covariances of the training rows with those of X, a block at a time."""
+        posterior = self.approximation_.solution.iterate.posterior
+        width = max(16, _BLOCK // len(self.y_train_))
+        for first in range(0, len(X), width):
+            rows = X[first : first + width]
+            yield posterior, self._latent_kernel(self.X_train_, rows), rows
 
     def log_marginal_likelihood(
         self, theta: Array | None = None, eval_gradient: bool = False, clone_kernel: bool = True

@@ -14,6 +14,7 @@ import numpy as np
 from postlin._threads import blas_threads
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
+from postlin.likelihoods import BinaryLikelihood
 from postlin.linearised_map import LinearisedMap
 from postlin.problem import Iterate, Problem
 from postlin.rules import EP
@@ -78,6 +79,20 @@ def solve(
     )
 
 
+class _LogPosterior:
+    """log p(y|f) + log prior(f), up to a constant, at f = μ₀ + K a."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._no_variance = np.zeros_like(problem.y)
+
+    def __call__(self, f: Array, a: Array) -> float:
+        problem = self._problem
+        assert isinstance(problem.likelihood, BinaryLikelihood)
+        fit = problem.likelihood.jet(problem.y, f, self._no_variance).log_z.sum()
+        return float(fit - 0.5 * a @ (f - problem.prior_mean))
+
+
 class _Search:
     """The state of one solve."""
 
@@ -116,7 +131,7 @@ class _Search:
     def run(self, start: Sites | None) -> Iterate:
         """Strides and Newton steps, to the tolerance."""
         warm = self._warm_start(start)
-        iterate = warm or self._cold_start()
+        iterate = (self._climb(warm) if self._is_newton else warm) or self._cold_start()
         sweeps_due = 0 if warm else self.schedule.least_sweeps
         while not self.done(iterate) and self._may_go_on:
             near = iterate.size < _NEAR and self.n_sweeps >= sweeps_due
@@ -126,6 +141,10 @@ class _Search:
                 break
             iterate = self._accept(new)
         return iterate
+
+    @property
+    def _is_newton(self) -> bool:
+        return self.problem.rule.is_newton and not self.schedule.sweeps
 
     @property
     def _may_go_on(self) -> bool:
@@ -208,7 +227,7 @@ class _Search:
             self.n_sweeps += 1
             self.overruled |= overruled
             return sites
-        view = iterate.posterior.view if iterate else problem.prior_view
+        view = iterate.view if iterate else problem.prior_view
         if iterate and not cautious:
             wanted = iterate.proposal.sites
         elif cautious:
@@ -248,6 +267,39 @@ class _Search:
         else:
             self.time *= 2.0
         return new
+
+    def _climb(self, iterate: Iterate | None) -> Iterate | None:
+        """Newton's method for the mode of prior × likelihood, with a search along each step.
+
+        What is searched needs no factorisation: the mean moves along a line, and K⁻¹ times it too.
+        None where no step goes up, as can be with likelihoods that are not log-concave.
+        """
+        problem = self.problem
+        hill = _LogPosterior(problem)
+        mean, weights = problem.prior_mean, np.zeros_like(problem.prior_mean)
+        if iterate is not None:
+            if self.done(iterate):
+                return iterate
+            mean, weights = iterate.posterior.mean, iterate.posterior.weights
+        height = hill(mean, weights)
+        while self._may_go_on:
+            view = problem.prior_view._replace(mean=mean)
+            sites = problem.rule.propose(problem.likelihood, problem.y, view).sites
+            new = self._evaluate(sites)
+            if new is None:
+                return None
+            iterate = self._accept(new)
+            if self.done(iterate):
+                break
+            step, turn = iterate.posterior.mean - mean, iterate.posterior.weights - weights
+            length, reached = 1.0, -np.inf
+            while length > _LEAST_DAMPING:
+                reached = hill(mean + length * step, weights + length * turn)
+                if reached > height or length * iterate.size < _NEAR:
+                    break
+                length *= 0.5
+            mean, weights, height = mean + length * step, weights + length * turn, reached
+        return iterate
 
     def _allowed_growth(self, new: Iterate, old: Iterate) -> float:
         """A Newton step must pay; a short implicit one may follow the flow uphill for a while."""

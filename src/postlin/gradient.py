@@ -1,4 +1,4 @@
-"""The exact gradient of the evidence: one adjoint solve and one matrix product.
+"""The exact gradient of the evidence: one adjoint solve and one symmetric product.
 
 The evidence depends on K directly, and through sites and marginals that move with it so that the
 sites stay a fixed point. EP's evidence is stationary in the sites; PL's and Laplace's are not,
@@ -19,32 +19,47 @@ from postlin.problem import Iterate, Problem
 _ACCURACY = 1e-11
 
 
-class EvidenceGradient(NamedTuple):
-    """∂ log Z by the covariance matrix (symmetric) and by a noise variance in the likelihood."""
+class Adjoint(NamedTuple):
+    """What the gradient of log Z needs to know beside the posterior: vectors only.
 
-    K_bar: Array
+    ``mean_bar`` and ``variance_bar`` are total derivatives of log Z by the marginals that K makes at
+    fixed sites, ``by_noise`` is the one by a noise variance in the likelihood, and ``correction``
+    is what log Z gains, to first order, from the present sites to the fixed point itself.
+    """
+
+    mean_bar: Array
+    variance_bar: Array
     by_noise: float
+    correction: float
 
 
-def evidence_gradient(problem: Problem, iterate: Iterate) -> EvidenceGradient:
-    """The total derivative of log Z at a fixed point."""
+def adjoint_at(problem: Problem, iterate: Iterate) -> Adjoint:
+    """Solve the adjoint of the fixed point's equation."""
     with blas_threads(len(problem.y)):
-        return _evidence_gradient(problem, iterate)
+        return _adjoint_at(problem, iterate)
 
 
-def _evidence_gradient(problem: Problem, iterate: Iterate) -> EvidenceGradient:
+def _adjoint_at(problem: Problem, iterate: Iterate) -> Adjoint:
     scales = site_scales(problem, iterate)
     v = iterate.posterior.variance
     sigma = np.sqrt(v)
+    units = np.array([v, sigma])
     # the units of LinearisedMap: dm/√v, dv/v, v dτ, √v (dν − m dτ)
     by_mean, by_variance, by_tau, by_shift = scales.gradient * np.array([sigma, v, 1 / v, 1 / sigma])
     linearised = LinearisedMap(iterate)
-    seed = linearised.posterior_adjoint(by_mean, by_variance) + np.stack([by_tau, by_shift])
+    seed = linearised.posterior_adjoint(by_mean, by_variance) + np.array([by_tau, by_shift])
     adjoint = linearised.solve_transposed(seed, rtol=_ACCURACY)
     through_mean, through_variance = linearised.local_adjoint(adjoint)
-    K_bar = iterate.posterior.pull_back(
-        (by_mean + through_mean) / sigma, (by_variance + through_variance) / v
+    by_noise = np.sum(adjoint * units * iterate.proposal.by_noise()) + scales.by_noise.sum()
+    return Adjoint(
+        (by_mean + through_mean) / sigma,
+        (by_variance + through_variance) / v,
+        float(by_noise),
+        float(np.sum(adjoint * units * iterate.move)),
     )
-    proposed_by_noise = iterate.proposal.by_noise() * np.array([v, sigma])
-    by_noise = float(np.sum(adjoint * proposed_by_noise) + scales.by_noise.sum())
-    return EvidenceGradient(K_bar, by_noise)
+
+
+def by_covariance(iterate: Iterate, adjoint: Adjoint) -> Array:
+    """∂ log Z/∂K, symmetric."""
+    with blas_threads(len(adjoint.mean_bar)):
+        return iterate.posterior.pull_back(adjoint.mean_bar, adjoint.variance_bar)

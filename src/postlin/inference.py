@@ -19,7 +19,7 @@ from postlin._validation import (
 from postlin.evidence import log_evidence
 from postlin.exceptions import ConvergenceWarning, NegativeSiteWarning
 from postlin.fixed_point import History, Solution, solve
-from postlin.gradient import EvidenceGradient, evidence_gradient
+from postlin.gradient import Adjoint, adjoint_at, by_covariance
 from postlin.likelihoods import BinaryLikelihood, ConditionalMoments, Likelihood
 from postlin.linearised_map import LinearisedMap
 from postlin.problem import Problem
@@ -93,17 +93,22 @@ class Approximation:
         """The approximate log marginal likelihood log p(y)."""
         return log_evidence(self.problem, self.solution.iterate)
 
+    @property
+    def corrected_log_evidence(self) -> float:
+        """The log evidence at the fixed point itself, to first order in the residual."""
+        return self.log_evidence + self._adjoint.correction
+
     @cached_property
-    def _gradient(self) -> EvidenceGradient:
-        return evidence_gradient(self.problem, self.solution.iterate)
+    def _adjoint(self) -> Adjoint:
+        return adjoint_at(self.problem, self.solution.iterate)
 
     def evidence_gradient(self) -> Array:
         """∂ log evidence / ∂K, symmetric: dK changes the log evidence by the sum of its product."""
-        return self._gradient.K_bar
+        return by_covariance(self.solution.iterate, self._adjoint)
 
     def evidence_gradient_by_noise(self) -> float:
         """∂ log evidence by a noise variance folded into the likelihood (``WithNoise``)."""
-        return self._gradient.by_noise
+        return self._adjoint.by_noise
 
     def spectral_radius(self) -> float:
         """Of the undamped parallel map at the solution: the certificate of local convergence.

@@ -5,17 +5,17 @@ posterior answers with dm/√v = C q and dv/v = −(C∘C) p, C the posterior co
 O(n²) per product. It may have spectral radius above one; solves are by GMRES, never by iterating.
 """
 
-from collections.abc import Callable
-
 import numpy as np
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs, gmres
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
 from postlin._typing import Array
+from postlin.krylov import gmres
 from postlin.problem import Iterate
 
 #: Up to this many points, eigenvalues are taken from J written out.
 _DENSE = 150
-_KRYLOV = 60
+#: Dimensions of the Krylov spaces, for steps and for the adjoint.
+_KRYLOV, _LONG_KRYLOV = 60, 200
 
 
 class LinearisedMap:
@@ -25,12 +25,13 @@ class LinearisedMap:
         posterior = iterate.posterior
         sigma = np.sqrt(posterior.variance)
         self.sigma = sigma
-        self._correlation: Array = posterior.covariance / sigma[:, None] / sigma
-        self._squared: Array = self._correlation**2
+        self._correlation = posterior.correlation
         v = posterior.variance
         rows = np.array([v, sigma])[:, None]
         columns = np.array([sigma, v, 1.0 / v, 1.0 / sigma])
+        #: [row, column, point]: v dτ̂ and √v (dν̂ − m dτ̂) by dm/√v, dv/v, v dτ and √v (dν − m dτ)
         self._local: Array = rows * columns * iterate.proposal.jacobian()
+        self._by_site = bool(self._local[:, 2:].any())
 
     @property
     def _size(self) -> int:
@@ -38,23 +39,30 @@ class LinearisedMap:
 
     def apply(self, step: Array) -> Array:
         """J (p, q), arrays of shape (2, n)."""
-        answer = np.stack([self._correlation @ step[1], -(self._squared @ step[0]), step[0], step[1]])
-        moved: Array = np.einsum("rcn,cn->rn", self._local, answer)
+        local = self._local
+        moved: Array = local[:, 0] * self._correlation.times(step[1])
+        moved -= local[:, 1] * self._correlation.squared_times(step[0])
+        if self._by_site:
+            moved += local[:, 2] * step[0] + local[:, 3] * step[1]
         return moved
 
     def apply_transposed(self, adjoint: Array) -> Array:
         """Jᵀ applied to an array of shape (2, n)."""
-        by_mean, by_variance, by_tau, by_shift = np.einsum("rcn,rn->cn", self._local, adjoint)
-        return np.stack([by_tau - self._squared @ by_variance, by_shift + self._correlation @ by_mean])
+        moved = self.posterior_adjoint(*self.local_adjoint(adjoint))
+        if self._by_site:
+            moved += (self._local[:, 2:] * adjoint[:, None]).sum(axis=0)
+        return moved
 
     def posterior_adjoint(self, by_mean: Array, by_variance: Array) -> Array:
         """(p̄, q̄) from adjoints on the marginals in their units, dm/√v and dv/v."""
-        return np.stack([-(self._squared @ by_variance), self._correlation @ by_mean])
+        return np.array(
+            [-self._correlation.squared_times(by_variance), self._correlation.times(by_mean)]
+        )
 
-    def local_adjoint(self, adjoint: Array) -> tuple[Array, Array]:
+    def local_adjoint(self, adjoint: Array) -> Array:
         """Adjoints on dm/√v and dv/v from those on the proposed sites."""
-        by = np.einsum("rcn,rn->cn", self._local, adjoint)
-        return by[0], by[1]
+        by: Array = (self._local[:, :2] * adjoint[:, None]).sum(axis=0)
+        return by
 
     def solve(self, right: Array, *, time: float = np.inf, rtol: float) -> Array:
         """((1 + 1/time) I − J)⁻¹ right: a Newton step, or an implicit step of pseudo-time."""
@@ -64,11 +72,8 @@ class LinearisedMap:
             step = flat.reshape(2, -1)
             return (diagonal * step - self.apply(step)).ravel()
 
-        solution, _ = gmres(
-            self._operator(product), right.ravel(), rtol=rtol, restart=_KRYLOV, maxiter=2
-        )
-        step: Array = solution.reshape(2, -1)
-        return step
+        solution, _ = gmres(product, right.ravel(), rtol=rtol, dimension=_KRYLOV)
+        return solution.reshape(2, -1)
 
     def solve_transposed(self, right: Array, *, rtol: float) -> Array:
         """(I − Jᵀ)⁻¹ right, to the tolerance: by a dense solve where GMRES does not get there."""
@@ -77,24 +82,20 @@ class LinearisedMap:
             step = flat.reshape(2, -1)
             return (step - self.apply_transposed(step)).ravel()
 
-        solution, failed = gmres(
-            self._operator(product), right.ravel(), rtol=rtol, restart=_KRYLOV, maxiter=5
-        )
-        if failed:
-            solution = np.linalg.solve(np.eye(self._size) - self.dense().T, right.ravel())
-        adjoint: Array = solution.reshape(2, -1)
-        return adjoint
-
-    def _operator(self, product: Callable[[Array], Array]) -> LinearOperator:
-        return LinearOperator((self._size, self._size), matvec=product, dtype=float)
+        solution, found = gmres(product, right.ravel(), rtol=rtol, dimension=_LONG_KRYLOV)
+        if not found:
+            system = np.eye(self._size) - self.dense().T
+            solution = np.asarray(np.linalg.solve(system, right.ravel()), dtype=np.float64)
+        return solution.reshape(2, -1)
 
     def dense(self) -> Array:
         """J written out, (2n, 2n)."""
         local, n = self._local, len(self.sigma)
+        correlation = self._correlation.dense()
         blocks = np.empty((2, n, 2, n))
         for row in range(2):
-            blocks[row, :, 0] = -local[row, 1][:, None] * self._squared
-            blocks[row, :, 1] = local[row, 0][:, None] * self._correlation
+            blocks[row, :, 0] = -local[row, 1][:, None] * correlation**2
+            blocks[row, :, 1] = local[row, 0][:, None] * correlation
             for column in range(2):
                 block = blocks[row, :, column]
                 block[np.arange(n), np.arange(n)] += local[row, 2 + column]
@@ -104,7 +105,11 @@ class LinearisedMap:
         """Max |eigenvalue of J|: below one, the plain iteration converges locally."""
         if len(self.sigma) <= _DENSE:
             return float(np.abs(np.linalg.eigvals(self.dense())).max())
-        operator = self._operator(lambda flat: self.apply(flat.reshape(2, -1)).ravel())
+        operator = LinearOperator(
+            (self._size, self._size),
+            matvec=lambda flat: self.apply(flat.reshape(2, -1)).ravel(),
+            dtype=float,
+        )
         start = np.random.default_rng(0).standard_normal(self._size)
         try:
             values = eigs(operator, k=4, which="LM", v0=start, return_eigenvectors=False, ncv=60)

@@ -1,23 +1,27 @@
 """The Gaussian posterior that a prior N(μ₀, K) and sites (τ, ν) make: dense linear algebra only.
 
-Everything stands on the Cholesky factor of B = I + S K S, S = diag(√τ), whose eigenvalues are
-at least one: no jitter, ever. Sites of negative precision (EP may keep some) are added after
-the others as a downdate, whose own Cholesky factor exists exactly when the posterior does.
+Everything stands on the Cholesky factor of B = I + S K S, S = diag(√τ). Sites of negative
+precision (EP may keep some) are added after the others as a downdate, whose own Cholesky factor
+exists exactly when the posterior does.
+
+One array of n² beside K: it holds the factor of B, then its inverse when variances are asked for,
+then the posterior correlation when somebody asks how the marginals answer to the sites.
 """
 
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import blas, lapack, solve_triangular
 
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.sites import Marginals, Sites, SiteView
+from postlin.triangles import Correlation, Factor, diagonal_of, lower_panels, mirror, times
 
 #: √τ is kept above this: sites so weak change no bit of B, but can then be divided by.
 _WEAKEST = 1e-100
-#: Rows with τ k below this take their variance from the covariance's other entries.
-_WEAK = 1e-2
+#: Where τ k and 1 − (B⁻¹)ᵢᵢ are below these, the variance has more digits as k minus what is explained.
+_WEAK, _FEW_DIGITS = 1e-2, 1e-3
 
 
 class GaussianPosterior:
@@ -27,113 +31,119 @@ class GaussianPosterior:
         self.K = K
         self.prior_mean = prior_mean
         self.sites = sites
-        self._root = np.sqrt(np.maximum(sites.tau, _WEAKEST**2))
-        self._factorise()
-        self._solve()
-
-    def _factorise(self) -> None:
-        B = np.multiply(self._root[:, None], self.K, order="C")
-        B *= self._root
-        diagonal_of(B)[:] += 1.0
-        # B is symmetric, so its transpose is B in the memory order that LAPACK wants.
-        factor, failed = lapack.dpotrf(B.T, lower=1, overwrite_a=1, clean=1)
-        if failed:
-            raise NotPositiveDefiniteError(
-                "the covariance matrix is not positive semi-definite, or holds NaN or infinity."
-            )
-        self._factor: Array = factor
-        self.half_log_det = float(np.log(factor.diagonal()).sum())
-        inverse, _ = lapack.dpotri(factor, lower=1)
-        self._inverse: Array = _mirror_lower(inverse)
-
-    def _solve(self) -> None:
-        """Marginals. For strong sites B⁻¹ has the digits, for weak ones the prior has."""
-        tau, nu = self.sites
-        k = self.K.diagonal()
-        root = self._root
-        inverse_diagonal = self._inverse.diagonal().copy()
-        target = nu - tau * self.prior_mean
+        tau, nu = sites
+        self._root = np.sqrt(np.maximum(tau, _WEAKEST**2))
+        self._factor = Factor(K, self._root)
+        self.half_log_det = self._factor.half_log_det
+        target = nu - tau * prior_mean
         # a = (I + TK)⁻¹(ν − τμ₀) and the posterior mean is μ₀ + K a
-        self.weights: Array = root * (self._inverse @ (target / root))
-        mean = self.K @ self.weights
-        strong = tau * k > 1.0
+        self.weights: Array = self._root * self._factor.solve(target / self._root)
+        mean = times(K.T, self.weights)
+        strong = tau * K.diagonal() > 1.0
         mean[strong] = (target[strong] - self.weights[strong]) / tau[strong]
+        self._downdate = _Downdate(self) if (tau < 0).any() else None
+        if self._downdate:
+            mean += self._downdate.shift(target)
+            self.half_log_det += self._downdate.half_log_det
+            negative = self._downdate.negative
+            self.weights -= np.maximum(tau, 0.0) * self._downdate.shift(target)
+            self.weights[negative] = target[negative] - tau[negative] * mean[negative]
+        self.mean: Array = mean + prior_mean
 
-        variance = (1.0 - inverse_diagonal) / root**2
-        gap = inverse_diagonal
-        weak = np.flatnonzero(tau * k < _WEAK)
+    @cached_property
+    def _from_positive(self) -> tuple[Array, Array]:
+        """Variances and 1 − τv given the positive sites alone.
+
+        For strong sites B⁻¹ has the digits, for weak ones the prior has.
+        """
+        k, tau = self.K.diagonal(), np.maximum(self.sites.tau, 0.0)
+        gap = self._factor.inverse_diagonal()
+        variance = (1.0 - gap) / self._root**2
+        weak = np.flatnonzero((tau * k < _WEAK) & (1.0 - gap < _FEW_DIGITS))
         if len(weak):
-            # From Σ = K − K T Σ: the diagonal, given the rest of its row.
-            positive = np.maximum(tau, 0.0)
-            rows = -self._inverse[weak] / root[weak, None] / root
-            rows[np.arange(len(weak)), weak] = 0.0
-            explained = np.einsum("ij,ij->i", self.K[weak] * positive, rows)
-            variance[weak] = (k[weak] - explained) / (1.0 + positive[weak] * k[weak])
-            gap[weak] = 1.0 - positive[weak] * variance[weak]
-        self._variance_from_positive = variance
-        negative = np.flatnonzero(tau < 0)
-        self._negative = negative
-        if len(negative):
-            mean, variance, gap = self._add_negative(negative, mean, variance, gap, target)
-        self.mean: Array = mean + self.prior_mean
-        self.variance: Array = variance
-        self.gap: Array = gap
+            explained = self._factor.whiten(self._root[:, None] * self.K[:, weak])
+            variance[weak] = k[weak] - np.einsum("ij,ij->j", explained, explained)
+            gap[weak] = 1.0 - tau[weak] * variance[weak]
+        return variance, gap
 
-    def _add_negative(
-        self, negative: np.ndarray, mean: Array, variance: Array, gap: Array, target: Array
-    ) -> tuple[Array, Array, Array]:
-        """Add the sites of negative precision to the posterior of the others."""
-        tau = self.sites.tau
-        strength = np.sqrt(-tau[negative])
-        columns = self._positive_covariance(negative) * strength
-        downdate = -strength[:, None] * columns[negative]
-        diagonal_of(downdate)[:] += 1.0
-        factor, failed = lapack.dpotrf(downdate, lower=1, clean=1)
-        if failed:
-            raise NotPositiveDefiniteError("negative sites outweigh the prior and the other sites.")
-        self.half_log_det += float(np.log(factor.diagonal()).sum())
-        spread = solve_triangular(factor, columns.T, lower=True)
-        self._spread: Array = spread
-        # (I − Q₊K) rows of the negative sites, for the predictive variance
-        response = -np.maximum(tau, 0.0) * columns.T
-        response[np.arange(len(negative)), negative] += strength
-        self._negative_response: Array = solve_triangular(factor, response, lower=True)
-        shift = spread.T @ (spread @ target)
-        widening = np.einsum("ij,ij->j", spread, spread)
-        self.weights -= np.maximum(tau, 0.0) * shift
-        mean = mean + shift
-        variance = variance + widening
-        gap = np.where(tau > 0, gap - tau * widening, 1.0 - tau * variance)
-        self.weights[negative] = target[negative] - tau[negative] * mean[negative]
-        return mean, variance, gap
+    @cached_property
+    def _marginals(self) -> tuple[Array, Array]:
+        variance, gap = self._from_positive
+        if self._downdate:
+            tau, widening = self.sites.tau, self._downdate.widening
+            variance = variance + widening
+            gap = np.where(tau > 0, gap - tau * widening, 1.0 - tau * variance)
+        return variance, gap
 
-    def _positive_covariance(self, columns: np.ndarray | slice) -> Array:
-        """Columns of the covariance given the positive sites alone."""
-        root = self._root
-        part: Array = -self._inverse[:, columns] / root[:, None] / root[columns]
-        index = np.arange(len(root))[columns]
-        part[index, np.arange(len(index))] = self._variance_from_positive[columns]
-        return part
+    @property
+    def variance(self) -> Array:
+        """Posterior variances."""
+        return self._marginals[0]
+
+    @property
+    def gap(self) -> Array:
+        """1 − τ v, to full precision."""
+        return self._marginals[1]
 
     @property
     def view(self) -> SiteView:
         """What the rules look at."""
         return SiteView(self.mean, self.variance, *self.sites, self.gap)
 
-    @cached_property
-    def covariance(self) -> Array:
-        """Σ = (K⁻¹ + T)⁻¹."""
-        covariance = self._positive_covariance(slice(None))
-        if len(self._negative):
-            covariance += self._spread.T @ self._spread
-        return covariance
+    @property
+    def view_without_variance(self) -> SiteView:
+        """``view`` for rules that look at means alone, at half the price.
+
+        In place of variances what they would be without the neighbours, k/(1 + τk): no smaller.
+        """
+        tau, k = self.sites.tau, self.K.diagonal()
+        gap = 1.0 / (1.0 + tau * k)
+        return SiteView(self.mean, gap * k, *self.sites, gap)
+
+    def columns_from_positive(self, index: np.ndarray) -> Array:
+        """Columns of the covariance given the positive sites alone."""
+        variance, _ = self._from_positive
+        chosen = np.zeros((len(variance), len(index)), order="F")
+        chosen[index, np.arange(len(index))] = 1.0
+        columns: Array = -self._factor.solve(chosen) / self._root[:, None] / self._root[index]
+        columns[index, np.arange(len(index))] = variance[index]
+        return columns
 
     @cached_property
+    def correlation(self) -> Correlation:
+        """Of the posterior; its array is the factor's, which is given up."""
+        variance, _ = self._from_positive
+        sigma = np.sqrt(self.variance)
+        array = self._factor.into_inverse()
+        del self._factor
+        # Σᵢⱼ = −(B⁻¹)ᵢⱼ/√τᵢτⱼ off the diagonal
+        unit = 1.0 / (self._root * sigma)
+        for rows, columns in lower_panels(len(sigma)):
+            part = array[rows, columns]
+            part *= -unit[rows, None]
+            part *= unit[columns]
+        if self._downdate:
+            diagonal_of(array)[:] = variance / sigma**2
+            spread = np.asfortranarray(self._downdate.spread / sigma)
+            array = blas.dsyrk(1.0, spread, beta=1.0, c=array, trans=1, lower=1, overwrite_c=1)
+        return Correlation(array)
+
+    @property
+    def covariance(self) -> Array:
+        """Σ = (K⁻¹ + T)⁻¹, as a matrix of its own."""
+        sigma = np.sqrt(self.variance)
+        covariance = self.correlation.dense()
+        covariance *= sigma[:, None]
+        covariance *= sigma
+        diagonal_of(covariance)[:] = self.variance
+        return covariance
+
+    @property
     def precision_gain(self) -> Array:
         """Q = T − TΣT = (K + T⁻¹)⁻¹, by which data reduce variances: Σ = K − K Q K."""
-        gain: Array = self._root[:, None] * self._inverse * self._root
-        if len(self._negative):
-            gain -= self._negative_response.T @ self._negative_response
+        tau = self.sites.tau
+        gain = -tau[:, None] * self.covariance * tau
+        diagonal_of(gain)[:] = tau * self.gap
         return gain
 
     @property
@@ -145,40 +155,84 @@ class GaussianPosterior:
         fit = 0.5 * float((nu - tau * mu) @ (self.mean - mu))
         return at_prior_mean + fit - self.half_log_det
 
+    def predict_mean(self, cross: Array, prior_mean: Array | float = 0.0) -> Array:
+        """Latent means at new points, from k(training, new)."""
+        mean: Array = prior_mean + cross.T @ self.weights
+        return mean
+
     def predict(
         self, cross: Array, prior_variance: Array, prior_mean: Array | float = 0.0
     ) -> Marginals:
         """Latent marginals at new points, from k(training, new) and k(new, new)'s diagonal."""
-        mean = prior_mean + cross.T @ self.weights
-        explained = solve_triangular(self._factor, self._root[:, None] * cross, lower=True)
-        variance = prior_variance - np.einsum("ij,ij->j", explained, explained)
-        if len(self._negative):
-            widening = self._negative_response @ cross
-            variance += np.einsum("ij,ij->j", widening, widening)
+        variance = prior_variance - self._explained(cross)
         # No subtraction from k(x, x) can resolve a variance below its last bit.
-        return Marginals(mean, np.maximum(variance, np.finfo(float).eps * prior_variance))
+        variance = np.maximum(variance, np.finfo(float).eps * prior_variance)
+        return Marginals(self.predict_mean(cross, prior_mean), variance)
+
+    def _explained(self, cross: Array) -> Array:
+        """The diagonal of crossᵀ Q cross with Q = T − TΣT = (K + T⁻¹)⁻¹."""
+        explained: Array
+        if "correlation" in self.__dict__:
+            tau = self.sites.tau
+            pull = np.sqrt(self.variance) * tau
+            scaled = np.asfortranarray(pull[:, None] * cross)
+            explained = np.einsum("ij,ij,i->j", cross, cross, tau * self.gap)
+            explained -= np.einsum("ij,ij->j", scaled, self.correlation.off_diagonal_times(scaled))
+            return explained
+        whitened = self._factor.whiten(self._root[:, None] * cross)
+        explained = np.einsum("ij,ij->j", whitened, whitened)
+        if self._downdate:
+            widening = self._downdate.response @ cross
+            explained -= np.einsum("ij,ij->j", widening, widening)
+        return explained
 
     def pull_back(self, mean_bar: Array, variance_bar: Array) -> Array:
-        """∂/∂K of log ∫ prior × sites + m̄·mean + v̄·variance, at fixed sites; symmetric."""
-        tau = self.sites.tau
-        R = -self.covariance * tau  # R = I − ΣT = (I + KT)⁻¹
-        diagonal_of(R)[:] = self.gap
-        outer = np.outer(R.T @ mean_bar, self.weights)
-        K_bar = R.T @ (variance_bar[:, None] * R)
-        K_bar += 0.5 * (outer + outer.T)
-        K_bar += 0.5 * (np.outer(self.weights, self.weights) - self.precision_gain)
-        return 0.5 * (K_bar + K_bar.T)
+        """∂/∂K of log ∫ prior × sites + m̄·mean + v̄·variance, at fixed sites; symmetric.
+
+        With R = I − ΣT = (I + KT)⁻¹ and Q = T − TΣT that is
+        Rᵀ V̄ R + ½(Rᵀm̄ aᵀ + a m̄ᵀR + a aᵀ − Q), put together from C = D⁻¹ΣD⁻¹, D = diag(σ).
+        """
+        C, a, gap, tau = self.correlation, self.weights, self.gap, self.sites.tau
+        sigma = np.sqrt(self.variance)
+        pull = tau * sigma
+        through_mean = gap * mean_bar - pull * C.off_diagonal_times(sigma * mean_bar)
+        K_bar = C.weighted_square(pull, sigma**2 * variance_bar)
+        rest = 0.5 * through_mean + 0.25 * a
+        cross = 0.25 * pull - sigma * gap * variance_bar
+        for rows, columns in lower_panels(len(a)):
+            bracket = np.outer(cross[rows], pull[columns])
+            bracket += np.outer(pull[rows], cross[columns])
+            bracket *= C.off_diagonal(rows, columns)
+            bracket += np.outer(rest[rows], a[columns])
+            bracket += np.outer(a[rows], rest[columns])
+            K_bar[rows, columns] += bracket
+        diagonal_of(K_bar)[:] += gap**2 * variance_bar - 0.5 * tau * gap
+        return mirror(K_bar)
 
 
-def _mirror_lower(matrix: Array) -> Array:
-    """The symmetric matrix whose lower triangle is given."""
-    lower = np.tril(matrix, -1)
-    symmetric: Array = lower + lower.T
-    diagonal_of(symmetric)[:] = matrix.diagonal()
-    return symmetric
+class _Downdate:
+    """What sites of negative precision change about the posterior of the others."""
 
+    def __init__(self, posterior: GaussianPosterior) -> None:
+        tau = posterior.sites.tau
+        self.negative = np.flatnonzero(tau < 0)
+        strength = np.sqrt(-tau[self.negative])
+        columns = posterior.columns_from_positive(self.negative) * strength
+        downdate = -strength[:, None] * columns[self.negative]
+        diagonal_of(downdate)[:] += 1.0
+        factor, failed = lapack.dpotrf(downdate, lower=1, clean=1)
+        if failed:
+            raise NotPositiveDefiniteError("negative sites outweigh the prior and the other sites.")
+        self.half_log_det = float(np.log(factor.diagonal()).sum())
+        #: Σ = Σ₊ + spreadᵀ spread
+        self.spread: Array = solve_triangular(factor, columns.T, lower=True)
+        self.widening: Array = np.einsum("ij,ij->j", self.spread, self.spread)
+        # (I − Q₊K) rows of the negative sites, for the predictive variance
+        response = -np.maximum(tau, 0.0) * columns.T
+        response[np.arange(len(self.negative)), self.negative] += strength
+        self.response: Array = solve_triangular(factor, response, lower=True)
 
-def diagonal_of(matrix: Array) -> Array:
-    """The diagonal as something that can be written to, whatever the layout in memory."""
-    view: Array = np.einsum("ii->i", matrix)
-    return view
+    def shift(self, target: Array) -> Array:
+        """By how much the mean moves."""
+        moved: Array = self.spread.T @ (self.spread @ target)
+        return moved

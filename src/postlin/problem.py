@@ -36,7 +36,12 @@ class Problem:
 
     def iterate_at(self, posterior: GaussianPosterior) -> "Iterate":
         """The point of the iteration at this posterior."""
-        return Iterate(posterior, self.rule.propose(self.likelihood, self.y, posterior.view))
+        view = self.view(posterior)
+        return Iterate(posterior, view, self.rule.propose(self.likelihood, self.y, view))
+
+    def view(self, posterior: GaussianPosterior) -> SiteView:
+        """What the rule looks at."""
+        return posterior.view if self.rule.looks_at_variance else posterior.view_without_variance
 
     def try_iterate(self, sites: Sites) -> "Iterate | None":
         """``iterate``, or nothing where the sites make no posterior or an improper cavity."""
@@ -44,8 +49,8 @@ class Problem:
             return None
         try:
             posterior = self.posterior(sites)
-            if not (posterior.variance > 0).all():  # no digit left: sites stronger than 1/rounding
-                return None
+            if not (self.view(posterior).variance > 0).all():
+                return None  # no digit left: sites stronger than 1/rounding
             iterate = self.iterate_at(posterior)
         except (NotPositiveDefiniteError, ImproperCavityError):
             return None
@@ -63,15 +68,20 @@ class Iterate:
     """Sites with their posterior, and what the rule proposes instead."""
 
     posterior: GaussianPosterior
+    view: SiteView  # what the rule looked at
     proposal: Proposal
+
+    @property
+    def move(self) -> Array:
+        """The move that the rule asks for: [Δτ, Δν − m Δτ]."""
+        d_tau = self.proposal.sites.tau - self.view.tau
+        return np.array([d_tau, self.proposal.sites.nu - self.view.nu - self.view.mean * d_tau])
 
     @cached_property
     def residual(self) -> Array:
-        """The move that the rule asks for, in units of the marginal: [v Δτ, √v (Δν − m Δτ)]."""
-        m, v = self.posterior.mean, self.posterior.variance
-        d_tau = self.proposal.sites.tau - self.posterior.sites.tau
-        d_nu = self.proposal.sites.nu - self.posterior.sites.nu
-        return np.array([v * d_tau, np.sqrt(v) * (d_nu - m * d_tau)])
+        """That move in units of the marginal: [v Δτ, √v (Δν − m Δτ)]."""
+        v = self.view.variance
+        return np.array([v, np.sqrt(v)]) * self.move
 
     @cached_property
     def size(self) -> float:
@@ -84,8 +94,8 @@ class Iterate:
 
         Never more than 1e-6: beyond, that is a failure and no longer an excuse.
         """
-        tau, k = self.posterior.sites.tau, self.posterior.K.diagonal()
-        return min(1e-6, 8.0 * _EPS * float(1.0 + np.max(np.maximum(tau, 0.0) * k)))
+        k = self.posterior.K.diagonal()
+        return min(1e-6, 8.0 * _EPS * float(1.0 + np.max(np.maximum(self.view.tau, 0.0) * k)))
 
     def turned_from(self, previous: "Iterate") -> float:
         """The cosine between this residual and the one before: negative when iterates swing."""
@@ -99,8 +109,7 @@ class Iterate:
         A precision that the step would make negative while the rule wants it positive stops at a
         tenth of the smaller of what it is and what the rule wants.
         """
-        m, v = self.posterior.mean, self.posterior.variance
-        tau, nu = self.posterior.sites
+        m, v, tau, nu, _ = self.view
         wanted = np.minimum(tau, self.proposal.sites.tau)
         floor = np.where(wanted > 0, 0.1 * wanted, -np.inf)
         new_tau = np.maximum(tau + scaled_step[0] / v, floor)

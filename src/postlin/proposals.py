@@ -79,12 +79,12 @@ class AtCavity(Proposal):
 
     A policy for negative precisions may have replaced sites (τ̂, ν̂) by others (τ', ν'):
     ``replacement``, an array [row, column, point], holds d(τ', ν') by d(τ̂, ν̂) for those
-    ``changed``; zero for sites that are held as they are.
+    ``changed``, zero for sites that are held as they are; None where none is changed.
     """
 
     view: SiteView
     changed: np.ndarray
-    replacement: Array
+    replacement: Array | None
 
     @property
     def overruled(self) -> np.ndarray:
@@ -104,7 +104,7 @@ class AtCavity(Proposal):
         """From rows dτ̂, dν̂ − m dτ̂ with the cavity's m to those with the posterior's."""
         m = self.view.mean
         d_tau, d_nu = rows[0], rows[1] + self.at.mean * rows[0]
-        if self.changed.any():
+        if self.replacement is not None:
             (a, b), (c, d) = self.replacement
             d_tau, d_nu = (
                 np.where(self.changed, a * d_tau + b * d_nu, d_tau),

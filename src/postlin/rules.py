@@ -36,6 +36,12 @@ class Rule(ABC):
     #: How many cautious steps a cold start may take before the rule's own.
     warm_up: ClassVar[int] = 0
 
+    #: Whether sites depend on posterior variances, which cost as much as the factorisation.
+    looks_at_variance: ClassVar[bool] = True
+
+    #: Whether the plain iteration already is Newton's method.
+    is_newton: ClassVar[bool] = False
+
     @abstractmethod
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
         """The sites that follow from ``view``."""
@@ -54,6 +60,8 @@ class Laplace(Rule):
     """A Gaussian about the mode of the posterior."""
 
     name: ClassVar[str] = "laplace"
+    looks_at_variance: ClassVar[bool] = False
+    is_newton: ClassVar[bool] = True
 
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
         """Newton's method for the mode, written as a site update."""
@@ -106,15 +114,16 @@ class EP(Rule):
 
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
         """Moment matching at the cavity."""
-        improper = np.flatnonzero(view.gap <= 0)
-        if len(improper):
-            worst = improper[0]
+        if not (view.gap > 0).all():
+            worst = np.flatnonzero(~(view.gap > 0))[0]
             gap = view.gap[worst]
             raise ImproperCavityError(int(worst), float(view.variance[worst] / gap) if gap else np.inf)
         cavity = view.cavity
         response = _density_response(likelihood, y, cavity)
         sites = set_sites(cavity, response)
         changed = (sites.tau < 0) & (self.negative_sites not in ("keep", "raise"))
+        if not changed.any():
+            return AtCavity(sites, cavity, response, view, changed, None)
         policy, replacement = self._policy(sites, view, changed)
         kept = Sites(*(np.where(changed, a, b) for a, b in zip(policy, sites, strict=True)))
         return AtCavity(kept, cavity, response, view, changed, replacement)

@@ -21,6 +21,7 @@ from postlin.problem import Problem
 from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.sites import Sites
+from postlin.warm_start import SitePath
 
 logger = logging.getLogger("postlin")
 
@@ -46,6 +47,10 @@ Optimizer = Callable[..., tuple[Array, float]]
 
 #: What an evidence that cannot be computed counts as.
 _HOPELESS = -1e100
+#: The tolerance of inference during a search, and per unit of slope.
+_LOOSE = 1e-4
+#: A step that gains less than this, relatively, is the last.
+_LEAST_GAIN = 2.2e-9
 #: Steps of finite differences, wide enough for an evidence that is iterated to a tolerance.
 _DIFFERENCE = 1e-4
 
@@ -81,7 +86,7 @@ class Model:
         except ValueError as error:
             raise ValueError(f"the kernel {kernel} makes no covariance of X: {error}") from None
 
-    def infer(self, kernel: Kernel, start: Sites | None = None) -> "Fitted":
+    def infer(self, kernel: Kernel, start: Sites | None = None, tol: float | None = None) -> "Fitted":
         """The approximation at the parameters of ``kernel``."""
         split = split_white(kernel) if self.fold_noise else None
         latent_kernel = split.smooth if split else kernel
@@ -90,7 +95,9 @@ class Model:
         gram = full_gram(self._term.gram(latent_kernel), len(self.y))
         likelihood = WithNoise(self.likelihood, split.noise) if split else self.likelihood
         problem = Problem(gram.K, np.zeros_like(self.y), self.y, likelihood, self.rule)
-        solution = solve(problem, self.schedule, start=start, tol=self.tol, max_iter=self.max_iter)
+        solution = solve(
+            problem, self.schedule, start=start, tol=tol or self.tol, max_iter=self.max_iter
+        )
         return Fitted(kernel, latent_kernel, gram, split, likelihood, Approximation(problem, solution))
 
 
@@ -146,7 +153,8 @@ def train(
     messages: dict[int, str | None] = {}
     bests = []
     for k, theta in enumerate(starts):
-        search.warm = start if k == 0 else None
+        if k > 0:
+            search.restart()
         optimum, value, messages[k] = _optimise(search, theta, kernel.bounds, optimizer)
         bests.append((value, optimum))
     winner = int(np.argmin([value for value, _ in bests]))
@@ -166,34 +174,54 @@ class _Search:
     def __init__(self, model: Model, kernel: Kernel, start: Sites | None) -> None:
         self.model = model
         self.kernel = kernel
-        self.warm = start
+        self.sites = SitePath(start)
         self.path: list[tuple[Array, float]] = []
-        self._last: tuple[Array, Fitted] | None = None
+        self._steepness = np.inf
+        self._known: dict[bytes, tuple[float, Array]] = {}
 
-    def at(self, theta: Array) -> Fitted:
-        if self._last is None or not np.array_equal(self._last[0], theta):
-            fitted = self.model.infer(self.kernel.clone_with_theta(theta), self.warm)
-            self._last = np.array(theta), fitted
-        return self._last[1]
+    def restart(self) -> None:
+        """Forget the way here: the next evaluation is elsewhere."""
+        self.sites = SitePath()
+        self._steepness = np.inf
+
+    def at(self, theta: Array, tol: float | None = None) -> Fitted:
+        """The fit at theta."""
+        fitted = self.model.infer(self.kernel.clone_with_theta(theta), self.sites.predict(theta), tol)
+        if fitted.approximation.converged:
+            self.sites.add(theta, fitted.approximation.sites)
+        return fitted
 
     def __call__(self, theta: Array, eval_gradient: bool = True) -> Any:
+        key = np.asarray(theta, float).tobytes()
+        if key in self._known:
+            value, slope = self._known[key]
+            return (value, slope.copy()) if eval_gradient else value
         try:
-            fitted = self.at(theta)
+            value, slope = self._evaluate(theta, eval_gradient)
         except NotPositiveDefiniteError:
             logger.debug("theta %s: no posterior", theta)
             return (-_HOPELESS, np.zeros_like(theta)) if eval_gradient else -_HOPELESS
+        self.path.append((np.array(theta), -value))
+        if not eval_gradient:
+            return value
+        self._steepness = float(np.linalg.norm(slope))
+        self._known[key] = value, slope
+        return value, slope.copy()
+
+    def _evaluate(self, theta: Array, eval_gradient: bool) -> tuple[float, Array]:
+        """Minus the log evidence and its gradient; inference as exact as the slope deserves."""
+        tol = max(self.model.tol, min(_LOOSE, _LOOSE * self._steepness)) if eval_gradient else None
+        fitted = self.at(theta, tol)
         approximation = fitted.approximation
-        if approximation.converged:
-            self.warm = approximation.sites
         logger.debug(
             "theta %s: log evidence %.6f (%d factorisations)",
             theta,
             approximation.log_evidence,
             approximation.n_factorisations,
         )
-        value = -approximation.log_evidence
-        self.path.append((np.array(theta), -value))
-        return (value, -fitted.gradient()) if eval_gradient else value
+        if not eval_gradient:
+            return -approximation.log_evidence, np.zeros(0)
+        return -approximation.corrected_log_evidence, -fitted.gradient()
 
 
 def _optimise(
@@ -224,8 +252,11 @@ def _l_bfgs_b(search: _Search, theta: Array, bounds: Array) -> tuple[Array, floa
     With bounds on every parameter the routine's own first step is the whole gradient, which in
     log-parameters leads out of all sense.
     """
-    _, gradient = search(theta)
+    value, gradient = search(theta)
     scale = 1.0 / max(1.0, float(np.linalg.norm(gradient)))
+    # The routine compares a step's gain with its tolerance times max(1, |scaled value|).
+    size = max(1.0, abs(value))
+    least_gain = _LEAST_GAIN * scale * size / max(1.0, scale * size)
 
     def objective(t: Array) -> tuple[float, Array]:
         value, slope = search(t)
@@ -237,7 +268,7 @@ def _l_bfgs_b(search: _Search, theta: Array, bounds: Array) -> tuple[Array, floa
         method="L-BFGS-B",
         jac=True,
         bounds=bounds,
-        options={"gtol": 1e-5 * scale, "ftol": 1e-10 * scale},
+        options={"gtol": 1e-5 * scale, "ftol": least_gain},
     )
     message = None if result.success or result.status == 2 else str(result.message)
     return np.asarray(result.x, float), float(result.fun) / scale, message

@@ -44,6 +44,9 @@ class BinaryLikelihood(Likelihood):
     #: Whether log p(y|f) can be differentiated at a point (v = 0), as Laplace must.
     differentiable: bool = True
 
+    #: Whether p(y|f) depends on y f alone; then labels are predicted without variances.
+    symmetric: bool = False
+
     @abstractmethod
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
         """The jets of log Z₊ and of log Z₋ in m, at N(m, v); v = 0 means the density itself."""

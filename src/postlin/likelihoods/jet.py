@@ -43,6 +43,17 @@ def mirror(jet: Jet) -> Jet:
     return Jet(jet.log_z, -jet.g, jet.h, -jet.c, jet.d)
 
 
+def both_labels(jet: Jet) -> tuple[Jet, Jet]:
+    """The jets of log Z₊ and log Z₋ in m, from that of log Z₊ at [m, −m]."""
+    plus, minus = (Jet(*(part[k] for part in jet)) for k in (0, 1))
+    return plus, mirror(minus)
+
+
+def with_label(y: Array, jet: Jet) -> Jet:
+    """The jet of log Z_y in m, for Z_y(m) = Z₊(y m) and ``jet`` that of log Z₊ at y m."""
+    return Jet(jet.log_z, y * jet.g, jet.h, y * jet.c, jet.d)
+
+
 def select(choose: np.ndarray, if_true: Jet, if_false: Jet) -> Jet:
     """Point by point, one jet or the other."""
     return Jet(*(np.where(choose, a, b) for a, b in zip(if_true, if_false, strict=True)))

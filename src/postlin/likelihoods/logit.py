@@ -24,6 +24,7 @@ class Logit(BinaryLikelihood):
     """
 
     name: ClassVar[str] = "logit"
+    symmetric: bool = True
 
     def __init__(self, order: int | None = None) -> None:
         self.order = None if order is None else check_order(order, "order")

@@ -24,11 +24,16 @@ class WithNoise(BinaryLikelihood):
             raise ValueError(f"variance must be finite and not negative, got {variance!r}.")
         self.base = base
         self.variance = float(variance)
+        self.symmetric = base.symmetric
         self.differentiable = base.differentiable or variance > 0
 
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
         """Noise adds to the variance, and that is all."""
         return self.base.jets(m, v + self.variance)
+
+    def jet(self, y: Array, m: Array, v: Array) -> Jet:
+        """One label's alone."""
+        return self.base.jet(y, m, v + self.variance)
 
     def __repr__(self) -> str:
         return f"WithNoise({self.base!r}, variance={self.variance!r})"

@@ -1,0 +1,53 @@
+"""Where to start at new hyperparameters: sites extrapolated from those already solved."""
+
+import numpy as np
+
+from postlin._typing import Array
+from postlin.sites import Sites
+
+#: An extrapolation farther than this, in known steps, is not trusted.
+_FAR = 5.0
+#: How many solved points are kept.
+_MEMORY = 8
+
+
+class SitePath:
+    """Solved sites along the path of an optimiser."""
+
+    def __init__(self, start: Sites | None = None) -> None:
+        self._default = start
+        self._solved: list[tuple[Array, Sites]] = []
+
+    def add(self, theta: Array, sites: Sites) -> None:
+        """Remember the sites found at theta."""
+        self._solved = [*self._solved[-_MEMORY + 1 :], (np.array(theta), sites)]
+
+    def predict(self, theta: Array) -> Sites | None:
+        """Sites to start from at theta: linear in theta through the nearest solved points.
+
+        Precisions are extrapolated by their logarithms, so that positive ones stay positive.
+        """
+        if not self._solved:
+            return self._default
+        near = sorted(self._solved, key=lambda point: float(np.sum((point[0] - theta) ** 2)))
+        origin, sites = near[0]
+        near = near[1 : len(theta) + 1]
+        if not near:
+            return sites
+        steps = np.array([other - origin for other, _ in near])
+        weights, *_ = np.linalg.lstsq(steps.T, theta - origin, rcond=1e-3)
+        if np.abs(weights).sum() > _FAR:
+            return sites
+        log_tau, pull = _coordinates(sites) + sum(
+            weight * (_coordinates(other) - _coordinates(sites))
+            for weight, (_, other) in zip(weights, near, strict=True)
+        )
+        positive = sites.tau > 0
+        root = np.exp(0.5 * log_tau)
+        return Sites(np.where(positive, root**2, sites.tau), np.where(positive, root * pull, sites.nu))
+
+
+def _coordinates(sites: Sites) -> Array:
+    """Log τ and ν/√τ: of these the latter stays put when the prior is only scaled."""
+    tau = np.where(sites.tau > 0, sites.tau, 1.0)
+    return np.array([np.log(tau), sites.nu / np.sqrt(tau)])
