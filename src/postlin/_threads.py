@@ -12,7 +12,7 @@ from functools import cache
 from threadpoolctl import LibController, ThreadpoolController  # a dependency of scikit-learn
 
 #: Up to this many rows one thread is faster (measured on two cores).
-_ONE_THREAD = 256
+_ONE_THREAD = 500
 
 # Limits are the process's: of several users the first sets them and the last lifts them.
 _lock = threading.Lock()

@@ -14,9 +14,9 @@ from postlin.triangles import diagonal_of, lower_panels
 
 Kind = TypeVar("Kind")
 
-#: Matrices of n² doubles alive at the same time (measured): in ``infer`` with its gradient, and in
-#: a fit that learns a kernel.
-INFER_MATRICES, FIT_MATRICES = 12, 24
+#: Matrices of n² doubles alive at the same time (measured), K among them: in ``infer`` with its
+#: gradient, and in a fit that learns a kernel beside what the kernel itself holds.
+INFER_MATRICES = FIT_MATRICES = 4
 #: Variances beyond this overflow when squared twice.
 _HUGE = 1e75
 

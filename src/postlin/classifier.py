@@ -17,13 +17,14 @@ from postlin._typing import Array
 from postlin._validation import FIT_MATRICES, as_object, check_memory, check_tolerance
 from postlin.exceptions import ConvergenceWarning
 from postlin.inference import MAX_ITER, TOL
-from postlin.kernels import split_white
+from postlin.kernels import matrices_held, split_white
 from postlin.likelihoods import BinaryLikelihood
+from postlin.model import Model
 from postlin.posterior import GaussianPosterior
 from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.sites import Marginals, Sites
-from postlin.training import OPTIMIZERS, Model, Optimizer, Training, shown_log, train
+from postlin.training import OPTIMIZERS, Optimizer, Training, shown_log, train
 
 #: Entries of the covariances with new points that are held at a time: 32 MiB.
 _BLOCK = 2**22
@@ -44,8 +45,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     likelihood : {"probit", "logit", "noisy_threshold"} or a likelihood object
     inference : {"pl", "ep", "laplace"} or a rule object with options
     schedule : {"parallel", "sequential", "hybrid"} or a schedule object with options
-    optimizer : "fmin_l_bfgs_b", "bfgs_finite_differences" (the paper's), callable or None
-        A callable has scikit-learn's signature; None keeps the kernel as it is.
+    optimizer : "bfgs", "fmin_l_bfgs_b", "bfgs_finite_differences", callable or None
+        BFGS within bounds with the fewest evaluations; SciPy's L-BFGS-B, as in scikit-learn; the
+        paper's, without bounds. A callable has scikit-learn's signature; None keeps the kernel as it
+        is.
     n_restarts_optimizer : int, default 0
         Further starts, drawn log-uniformly within the kernel's bounds.
     fold_noise : bool, default False
@@ -95,7 +98,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         likelihood: str | BinaryLikelihood = "probit",
         inference: str | Rule = "pl",
         schedule: str | Schedule = "parallel",
-        optimizer: Optimizer | str | None = "fmin_l_bfgs_b",
+        optimizer: Optimizer | str | None = "bfgs",
         n_restarts_optimizer: int = 0,
         fold_noise: bool = False,
         tol: float = TOL,
@@ -268,7 +271,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "Only binary classification is supported. The type of the target is "
                 f"{type_of_target(y)}: y must hold two classes."
             )
-        check_memory(len(y), FIT_MATRICES)
+        check_memory(len(y), FIT_MATRICES + matrices_held(kernel))
         return X, y
 
     def _validate(self, kernel: Kernel, *data: Any, reset: bool = True) -> Any:

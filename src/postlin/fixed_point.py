@@ -14,8 +14,8 @@ import numpy as np
 from postlin._threads import blas_threads
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
-from postlin.likelihoods import BinaryLikelihood
-from postlin.linearised_map import LinearisedMap
+from postlin.mode import Climb
+from postlin.newton import newton_step
 from postlin.problem import Iterate, Problem
 from postlin.rules import EP
 from postlin.schedules import Schedule
@@ -79,20 +79,6 @@ def solve(
     )
 
 
-class _LogPosterior:
-    """log p(y|f) + log prior(f), up to a constant, at f = μ₀ + K a."""
-
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self._no_variance = np.zeros_like(problem.y)
-
-    def __call__(self, f: Array, a: Array) -> float:
-        problem = self._problem
-        assert isinstance(problem.likelihood, BinaryLikelihood)
-        fit = problem.likelihood.jet(problem.y, f, self._no_variance).log_z.sum()
-        return float(fit - 0.5 * a @ (f - problem.prior_mean))
-
-
 class _Search:
     """The state of one solve."""
 
@@ -107,6 +93,7 @@ class _Search:
         self.n_sweeps = 0
         self.n_factorisations = 0
         self.history = History()
+        self._held: Iterate | None = None
         self.overruled = np.zeros(len(problem.y), dtype=bool)
 
     def done(self, iterate: Iterate) -> bool:
@@ -152,12 +139,16 @@ class _Search:
 
     def _accept(self, iterate: Iterate) -> Iterate:
         self.n_iter += 1
+        self._held = iterate
         self.overruled |= iterate.proposal.overruled
         self.history.residuals.append(iterate.size)
         self.history.means.append(iterate.posterior.mean)
         return iterate
 
     def _evaluate(self, sites: Sites) -> Iterate | None:
+        """The iterate at these sites. The one before gives its memory for it."""
+        if self._held is not None:
+            self._held.posterior.release()
         self.n_factorisations += 1
         return self.problem.try_iterate(sites)
 
@@ -256,8 +247,7 @@ class _Search:
 
     def _newton(self, iterate: Iterate) -> Iterate | None:
         """A Newton step, or an implicit step of the present pseudo-time; None if it made it worse."""
-        accuracy = min(1e-2, max(iterate.size, 1e-4))
-        step = LinearisedMap(iterate).solve(iterate.residual, time=self.time, rtol=accuracy)
+        step = newton_step(self.problem, iterate, time=self.time)
         new = self._evaluate(iterate.moved(step))
         if new is None or new.size > self._allowed_growth(new, iterate) * iterate.size:
             self.time = max(1.0, min(0.25 * self.time, _RETRY_TIME))
@@ -269,36 +259,14 @@ class _Search:
         return new
 
     def _climb(self, iterate: Iterate | None) -> Iterate | None:
-        """Newton's method for the mode of prior × likelihood, with a search along each step.
-
-        What is searched needs no factorisation: the mean moves along a line, and K⁻¹ times it too.
-        None where no step goes up, as can be with likelihoods that are not log-concave.
-        """
-        problem = self.problem
-        hill = _LogPosterior(problem)
-        mean, weights = problem.prior_mean, np.zeros_like(problem.prior_mean)
-        if iterate is not None:
-            if self.done(iterate):
-                return iterate
-            mean, weights = iterate.posterior.mean, iterate.posterior.weights
-        height = hill(mean, weights)
-        while self._may_go_on:
-            view = problem.prior_view._replace(mean=mean)
-            sites = problem.rule.propose(problem.likelihood, problem.y, view).sites
-            new = self._evaluate(sites)
+        """Newton's method for the mode; None where it fails: no log-concave likelihood, then."""
+        climb = Climb(self.problem, iterate.posterior if iterate else None)
+        while self._may_go_on and not (iterate and self.done(iterate)):
+            new = self._evaluate(climb.sites())
             if new is None:
                 return None
             iterate = self._accept(new)
-            if self.done(iterate):
-                break
-            step, turn = iterate.posterior.mean - mean, iterate.posterior.weights - weights
-            length, reached = 1.0, -np.inf
-            while length > _LEAST_DAMPING:
-                reached = hill(mean + length * step, weights + length * turn)
-                if reached > height or length * iterate.size < _NEAR:
-                    break
-                length *= 0.5
-            mean, weights, height = mean + length * step, weights + length * turn, reached
+            climb.advance(iterate.posterior, iterate.size)
         return iterate
 
     def _allowed_growth(self, new: Iterate, old: Iterate) -> float:

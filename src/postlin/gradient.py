@@ -15,8 +15,8 @@ from postlin.evidence import site_scales
 from postlin.linearised_map import LinearisedMap
 from postlin.problem import Iterate, Problem
 
-#: Relative tolerance of the adjoint solve.
-_ACCURACY = 1e-11
+#: Relative tolerance of the adjoint solve, where nothing else is asked.
+EXACT = 1e-11
 
 
 class Adjoint(NamedTuple):
@@ -33,13 +33,13 @@ class Adjoint(NamedTuple):
     correction: float
 
 
-def adjoint_at(problem: Problem, iterate: Iterate) -> Adjoint:
-    """Solve the adjoint of the fixed point's equation."""
+def adjoint_at(problem: Problem, iterate: Iterate, accuracy: float = EXACT) -> Adjoint:
+    """Solve the adjoint of the fixed point's equation, to a relative accuracy."""
     with blas_threads(len(problem.y)):
-        return _adjoint_at(problem, iterate)
+        return _adjoint_at(problem, iterate, accuracy)
 
 
-def _adjoint_at(problem: Problem, iterate: Iterate) -> Adjoint:
+def _adjoint_at(problem: Problem, iterate: Iterate, accuracy: float) -> Adjoint:
     scales = site_scales(problem, iterate)
     v = iterate.posterior.variance
     sigma = np.sqrt(v)
@@ -48,7 +48,7 @@ def _adjoint_at(problem: Problem, iterate: Iterate) -> Adjoint:
     by_mean, by_variance, by_tau, by_shift = scales.gradient * np.array([sigma, v, 1 / v, 1 / sigma])
     linearised = LinearisedMap(iterate)
     seed = linearised.posterior_adjoint(by_mean, by_variance) + np.array([by_tau, by_shift])
-    adjoint = linearised.solve_transposed(seed, rtol=_ACCURACY)
+    adjoint = linearised.solve_transposed(seed, rtol=accuracy)
     through_mean, through_variance = linearised.local_adjoint(adjoint)
     by_noise = np.sum(adjoint * units * iterate.proposal.by_noise()) + scales.by_noise.sum()
     return Adjoint(

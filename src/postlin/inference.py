@@ -93,11 +93,6 @@ class Approximation:
         """The approximate log marginal likelihood log p(y)."""
         return log_evidence(self.problem, self.solution.iterate)
 
-    @property
-    def corrected_log_evidence(self) -> float:
-        """The log evidence at the fixed point itself, to first order in the residual."""
-        return self.log_evidence + self._adjoint.correction
-
     @cached_property
     def _adjoint(self) -> Adjoint:
         return adjoint_at(self.problem, self.solution.iterate)

@@ -242,6 +242,16 @@ _TERMS: dict[type[Kernel], type[Term]] = {
 }
 
 
+def matrices_held(kernel: Kernel) -> int:
+    """How many matrices of n² a fit with this kernel holds beside K and what inference needs."""
+    if type(kernel) in (Sum, Product):
+        return matrices_held(kernel.k1) + matrices_held(kernel.k2)
+    if type(kernel) is RBF:
+        return 0 if kernel.anisotropic else 1
+    # of other kernels the gradient tensor, and about as much again while it is made
+    return 0 if type(kernel) in _TERMS else 1 + 2 * kernel.n_dims
+
+
 def full_gram(gram: Gram, n: int) -> Gram:
     """``gram`` with its covariance as a full matrix, stored row by row."""
     K = np.full((n, n), float(gram.K)) if np.ndim(gram.K) == 0 else np.ascontiguousarray(gram.K)

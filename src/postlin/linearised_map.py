@@ -14,6 +14,8 @@ from postlin.problem import Iterate
 
 #: Up to this many points, eigenvalues are taken from J written out.
 _DENSE = 150
+#: Relative accuracy of the mean that is predicted for a step.
+_MEAN_ACCURACY = 1e-4
 #: Dimensions of the Krylov spaces, for steps and for the adjoint.
 _KRYLOV, _LONG_KRYLOV = 60, 200
 
@@ -63,6 +65,15 @@ class LinearisedMap:
         """Adjoints on dm/√v and dv/v from those on the proposed sites."""
         by: Array = (self._local[:, :2] * adjoint[:, None]).sum(axis=0)
         return by
+
+    def marginals_after(self, step: Array, *, least: float) -> tuple[Array, Array]:
+        """(m' − m)/√v, exactly, and v'/v, roughly and at least ``least``, after a step (p, q)."""
+        p, q = step
+        pull, _ = gmres(
+            lambda x: x + p * self._correlation.times(x), q, rtol=_MEAN_ACCURACY, dimension=_KRYLOV
+        )
+        shrinkage = 1.0 + self._correlation.squared_times(p)
+        return self._correlation.times(pull), 1.0 / np.clip(shrinkage, least, 1.0 / least)
 
     def solve(self, right: Array, *, time: float = np.inf, rtol: float) -> Array:
         """((1 + 1/time) I − J)⁻¹ right: a Newton step, or an implicit step of pseudo-time."""

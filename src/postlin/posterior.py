@@ -11,10 +11,10 @@ then the posterior correlation when somebody asks how the marginals answer to th
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import blas, lapack, solve_triangular
+from scipy.linalg import blas
 
 from postlin._typing import Array
-from postlin.exceptions import NotPositiveDefiniteError
+from postlin.downdate import Downdate
 from postlin.sites import Marginals, Sites, SiteView
 from postlin.triangles import Correlation, Factor, diagonal_of, lower_panels, mirror, times
 
@@ -33,7 +33,6 @@ class GaussianPosterior:
         self.sites = sites
         tau, nu = sites
         self._root = np.sqrt(np.maximum(tau, _WEAKEST**2))
-        self._factor = Factor(K, self._root)
         self.half_log_det = self._factor.half_log_det
         target = nu - tau * prior_mean
         # a = (I + TK)⁻¹(ν − τμ₀) and the posterior mean is μ₀ + K a
@@ -41,7 +40,7 @@ class GaussianPosterior:
         mean = times(K.T, self.weights)
         strong = tau * K.diagonal() > 1.0
         mean[strong] = (target[strong] - self.weights[strong]) / tau[strong]
-        self._downdate = _Downdate(self) if (tau < 0).any() else None
+        self._downdate = self._negative() if (tau < 0).any() else None
         if self._downdate:
             mean += self._downdate.shift(target)
             self.half_log_det += self._downdate.half_log_det
@@ -49,6 +48,15 @@ class GaussianPosterior:
             self.weights -= np.maximum(tau, 0.0) * self._downdate.shift(target)
             self.weights[negative] = target[negative] - tau[negative] * mean[negative]
         self.mean: Array = mean + prior_mean
+
+    @cached_property
+    def _factor(self) -> Factor:
+        return Factor(self.K, self._root)
+
+    def release(self) -> None:
+        """Give the array back. What is known stays; what else is asked for costs a factorisation."""
+        self.__dict__.pop("_factor", None)
+        self.__dict__.pop("correlation", None)
 
     @cached_property
     def _from_positive(self) -> tuple[Array, Array]:
@@ -100,7 +108,11 @@ class GaussianPosterior:
         gap = 1.0 / (1.0 + tau * k)
         return SiteView(self.mean, gap * k, *self.sites, gap)
 
-    def columns_from_positive(self, index: np.ndarray) -> Array:
+    def _negative(self) -> Downdate:
+        negative = np.flatnonzero(self.sites.tau < 0)
+        return Downdate(self.sites.tau, negative, self._columns_from_positive(negative))
+
+    def _columns_from_positive(self, index: np.ndarray) -> Array:
         """Columns of the covariance given the positive sites alone."""
         variance, _ = self._from_positive
         chosen = np.zeros((len(variance), len(index)), order="F")
@@ -131,10 +143,17 @@ class GaussianPosterior:
     @property
     def covariance(self) -> Array:
         """Σ = (K⁻¹ + T)⁻¹, as a matrix of its own."""
+        return mirror(self.lower_covariance())
+
+    def lower_covariance(self) -> Array:
+        """The lower triangle of Σ in an array of its own; above it stands nothing of use."""
         sigma = np.sqrt(self.variance)
-        covariance = self.correlation.dense()
-        covariance *= sigma[:, None]
-        covariance *= sigma
+        C = self.correlation
+        covariance = np.empty((len(sigma), len(sigma)), order="F")
+        for rows, columns in lower_panels(len(sigma)):
+            part = covariance[rows, columns]
+            np.multiply(C.off_diagonal(rows, columns), sigma[rows, None], out=part)
+            part *= sigma[columns]
         diagonal_of(covariance)[:] = self.variance
         return covariance
 
@@ -200,39 +219,10 @@ class GaussianPosterior:
         rest = 0.5 * through_mean + 0.25 * a
         cross = 0.25 * pull - sigma * gap * variance_bar
         for rows, columns in lower_panels(len(a)):
-            bracket = np.outer(cross[rows], pull[columns])
-            bracket += np.outer(pull[rows], cross[columns])
+            bracket = cross[rows, None] * pull[columns]
+            bracket += pull[rows, None] * cross[columns]
             bracket *= C.off_diagonal(rows, columns)
-            bracket += np.outer(rest[rows], a[columns])
-            bracket += np.outer(a[rows], rest[columns])
             K_bar[rows, columns] += bracket
+        K_bar = blas.dsyr2(1.0, rest, a, a=K_bar, lower=1, overwrite_a=1)
         diagonal_of(K_bar)[:] += gap**2 * variance_bar - 0.5 * tau * gap
         return mirror(K_bar)
-
-
-class _Downdate:
-    """What sites of negative precision change about the posterior of the others."""
-
-    def __init__(self, posterior: GaussianPosterior) -> None:
-        tau = posterior.sites.tau
-        self.negative = np.flatnonzero(tau < 0)
-        strength = np.sqrt(-tau[self.negative])
-        columns = posterior.columns_from_positive(self.negative) * strength
-        downdate = -strength[:, None] * columns[self.negative]
-        diagonal_of(downdate)[:] += 1.0
-        factor, failed = lapack.dpotrf(downdate, lower=1, clean=1)
-        if failed:
-            raise NotPositiveDefiniteError("negative sites outweigh the prior and the other sites.")
-        self.half_log_det = float(np.log(factor.diagonal()).sum())
-        #: Σ = Σ₊ + spreadᵀ spread
-        self.spread: Array = solve_triangular(factor, columns.T, lower=True)
-        self.widening: Array = np.einsum("ij,ij->j", self.spread, self.spread)
-        # (I − Q₊K) rows of the negative sites, for the predictive variance
-        response = -np.maximum(tau, 0.0) * columns.T
-        response[np.arange(len(self.negative)), self.negative] += strength
-        self.response: Array = solve_triangular(factor, response, lower=True)
-
-    def shift(self, target: Array) -> Array:
-        """By how much the mean moves."""
-        moved: Array = self.spread.T @ (self.spread @ target)
-        return moved

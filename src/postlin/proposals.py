@@ -40,7 +40,7 @@ class Proposal(ABC):
     @property
     def overruled(self) -> np.ndarray:
         """Which sites are not what the formula gave, because a policy changed them."""
-        return np.zeros(len(self.sites.tau), dtype=bool)
+        return np.zeros(np.shape(self.sites.tau), dtype=bool)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,11 @@ class Rule(ABC):
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
         """The sites that follow from ``view``."""
 
+    def set_sites(self, likelihood: Likelihood, y: Array, view: SiteView) -> tuple[Sites, np.ndarray]:
+        """The sites alone, and which of them a policy has changed: for sequential sweeps."""
+        proposal = self.propose(likelihood, y, view)
+        return proposal.sites, proposal.overruled
+
     def propose_cautiously(self, likelihood: Likelihood, y: Array, view: SiteView) -> Sites:
         """Like ``propose``, for the first steps from the prior; never far too weak a site."""
         return self.propose(likelihood, y, view).sites
@@ -128,7 +133,7 @@ class EP(Rule):
         kept = Sites(*(np.where(changed, a, b) for a, b in zip(policy, sites, strict=True)))
         return AtCavity(kept, cavity, response, view, changed, replacement)
 
-    def _policy(self, sites: Sites, view: SiteView, where: np.ndarray) -> tuple[Sites, Array]:
+    def _policy(self, sites: Sites, view: SiteView, where: np.ndarray) -> tuple[Sites, np.ndarray]:
         """What stands in for negative sites, and its derivatives by them."""
         zero, one = np.zeros_like(sites.tau), np.ones_like(sites.tau)
         if self.negative_sites == "skip":
@@ -166,6 +171,16 @@ class PL(Rule):
         at = Marginals(view.mean, view.variance)
         response = likelihood.regression(y, *at)
         return AtMarginal(set_sites(at, response), at, response)
+
+    def set_sites(self, likelihood: Likelihood, y: Array, view: SiteView) -> tuple[Sites, np.ndarray]:
+        """Without the derivatives that only Newton's method needs: half the time."""
+        if not isinstance(likelihood, BinaryLikelihood):
+            return super().set_sites(likelihood, y, view)
+        plus, minus = likelihood.slopes(view.mean, view.variance)
+        stretch = 1.0 / (1.0 + plus * minus * view.variance)
+        tau = -plus * minus * stretch
+        nu = tau * view.mean + np.where(y > 0, plus, minus) * stretch
+        return Sites(tau, nu), np.zeros(np.shape(tau), dtype=bool)
 
     def propose_cautiously(self, likelihood: Likelihood, y: Array, view: SiteView) -> Sites:
         """With curvature max(−h_y, −g₊g₋).

@@ -22,7 +22,7 @@ class Schedule:
     """
 
     iterations: int | None = None
-    block: int = 64
+    block: int = 32
     name: ClassVar[str]
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A sequential sweep over the sites, in blocks.
+"""A sequential sweep over the sites, in blocks within blocks.
 
 Inside a block of β sites only the β×β corner of Σ is needed, one rank-one update a site; after
 the block one rank-β product brings the mean and Σ up to date where sites are still to come:
@@ -6,11 +6,14 @@ the block one rank-β product brings the mean and Σ up to date where sites are 
     Σ ← Σ − C G Cᵀ,   C = Σ[later, block],   G = (I + D Σ_bb)⁻¹ D,   D = diag(Δτ).
 
 The numbers are those of site-by-site processing, at the speed of matrix products, and since what
-has been passed is never looked at again a sweep costs no more than a factorisation or two.
+has been passed is never looked at again a sweep costs no more than a factorisation or two. A
+corner is swept like the whole, in smaller blocks, so that most work stays in the cache.
 """
 
+from typing import NamedTuple
+
 import numpy as np
-from scipy.linalg import blas
+from scipy.linalg import blas, lapack
 
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError
@@ -19,6 +22,8 @@ from postlin.problem import Problem
 from postlin.sites import Sites, SiteView
 from postlin.triangles import diagonal_of, mirror, panels
 
+#: The whole is swept in blocks of this many of the schedule's.
+_BLOCKS = 8
 #: Columns of Σ that are brought up to date by one product.
 _PANEL = 256
 
@@ -39,61 +44,77 @@ def sweep(
         covariance, mean = problem.K.T.copy(order="F"), problem.prior_mean.copy()
         tau, nu = np.zeros_like(problem.y), np.zeros_like(problem.y)
     else:
-        covariance, mean = posterior.covariance, posterior.mean.copy()
+        covariance, mean = posterior.lower_covariance(), posterior.mean.copy()
         tau, nu = posterior.sites.tau.copy(), posterior.sites.nu.copy()
-    n = len(tau)
-    overruled = np.zeros(n, dtype=bool)
-    for inside in panels(n, block):
-        later = slice(inside.stop, n)
-        old_tau, old_nu, old_mean = tau[inside].copy(), nu[inside].copy(), mean[inside].copy()
-        corner = mirror(covariance[inside, inside].copy(order="F"))
-        _sweep_block(problem, inside, corner.copy(), mean[inside], tau, nu, overruled, damping)
-        d_tau, d_nu = tau[inside] - old_tau, nu[inside] - old_nu
-        # rows of (I + Σ_bb D)⁻¹ applied from the right, by one small solve
-        system = corner * d_tau
+    state = _Sweep(problem, tau, nu, np.zeros(len(tau), dtype=bool), damping)
+    state.run(0, covariance, mean, (_BLOCKS * block, block))
+    return Sites(tau, nu), state.overruled
+
+
+class _Sweep(NamedTuple):
+    """The sites of a sweep, set in place."""
+
+    problem: Problem
+    tau: Array
+    nu: Array
+    overruled: np.ndarray
+    damping: float
+
+    def run(self, first: int, covariance: Array, mean: Array, blocks: tuple[int, ...]) -> None:
+        """Set the sites from ``first`` on that have this covariance (its lower triangle) and mean.
+
+        Both are used up. ``blocks`` are the sizes of the blocks, the larger ones first.
+        """
+        if not blocks or len(mean) == 1:
+            self._one_by_one(first, mirror(covariance), mean)
+            return
+        for inside in panels(len(mean), blocks[0]):
+            sites = slice(first + inside.start, first + inside.stop)
+            corner = covariance[inside, inside].copy(order="F")
+            before = self.tau[sites].copy(), self.nu[sites].copy(), mean[inside].copy()
+            self.run(sites.start, corner.copy(order="F"), mean[inside], blocks[1:])
+            later = slice(inside.stop, len(mean))
+            if later.start < later.stop:
+                gain, lift = self._change(sites, mirror(corner), *before)
+                columns = np.asfortranarray(covariance[later, inside])
+                mean[later] += columns @ lift
+                _downdate(covariance[later, later], columns, gain)
+
+    def _change(
+        self, sites: slice, corner: Array, tau: Array, nu: Array, mean: Array
+    ) -> tuple[Array, Array]:
+        """G, and what times C moves the mean, from how the sites of a block have changed."""
+        d_tau, d_nu = self.tau[sites] - tau, self.nu[sites] - nu
+        system = corner * d_tau  # (I + Σ_bb D)ᵀ, by which is divided from the right
         diagonal_of(system)[:] += 1.0
-        answers = np.linalg.solve(system.T, np.column_stack([np.diag(d_tau), d_nu - d_tau * old_mean]))
-        columns = covariance[later, inside]
-        mean[later] += columns @ answers[:, -1]
-        _downdate(covariance, columns, 0.5 * (answers[:, :-1] + answers[:, :-1].T), inside.stop)
-    return Sites(tau, nu), overruled
+        right = np.column_stack([np.diag(d_tau), d_nu - d_tau * mean])
+        answers = lapack.dgesv(system.T, right)[2]
+        return 0.5 * (answers[:, :-1] + answers[:, :-1].T), answers[:, -1]
+
+    def _one_by_one(self, first: int, covariance: Array, mean: Array) -> None:
+        rule, likelihood, tau, nu = self.problem.rule, self.problem.likelihood, self.tau, self.nu
+        for j in range(len(mean)):
+            i = first + j
+            # scalars, not arrays of one: half the time
+            m, v, t = mean[j], covariance[j, j], tau[i]
+            view = SiteView(m, v, t, nu[i], 1.0 - t * v)
+            try:
+                wanted, self.overruled[i] = rule.set_sites(likelihood, self.problem.y[i], view)
+            except ImproperCavityError as error:
+                raise ImproperCavityError(i, error.cavity_variance) from None
+            d_tau = self.damping * (wanted.tau - t)
+            d_nu = self.damping * (wanted.nu - nu[i])
+            tau[i] += d_tau
+            nu[i] += d_nu
+            column = covariance[j:, j].copy()
+            shrink = 1.0 + d_tau * v
+            mean[j:] += (d_nu - d_tau * m) / shrink * column
+            covariance[j:, j:] -= np.outer(column, (d_tau / shrink) * column)
 
 
-def _downdate(covariance: Array, columns: Array, gain: Array, first: int) -> None:
-    """Σ ← Σ − C G Cᵀ from row and column ``first`` on, the lower triangle."""
-    gained = columns @ gain
+def _downdate(covariance: Array, columns: Array, gain: Array) -> None:
+    """Σ ← Σ − C G Cᵀ, the lower triangle."""
+    gained = blas.dgemm(1.0, columns, gain)
     for part in panels(len(columns), _PANEL):
-        target = covariance[first + part.start :, first + part.start : first + part.stop]
-        target -= blas.dgemm(1.0, gained[part.start :], columns[part], trans_b=1)
-
-
-def _sweep_block(
-    problem: Problem,
-    inside: slice,
-    corner: Array,
-    mean: Array,
-    tau: Array,
-    nu: Array,
-    overruled: np.ndarray,
-    damping: float,
-) -> None:
-    """Set the sites of one block in place; ``corner`` is used up, ``mean`` brought up to date."""
-    rule, likelihood = problem.rule, problem.likelihood
-    for j, i in enumerate(range(inside.start, inside.stop)):
-        site = slice(i, i + 1)
-        m, v, t = mean[j : j + 1], corner[j, j : j + 1], tau[site]
-        try:
-            proposal = rule.propose(
-                likelihood, problem.y[site], SiteView(m, v, t, nu[site], 1.0 - t * v)
-            )
-        except ImproperCavityError as error:
-            raise ImproperCavityError(i, error.cavity_variance) from None
-        overruled[i] = proposal.overruled[0]
-        d_tau = damping * float(proposal.sites.tau[0] - tau[i])
-        d_nu = damping * float(proposal.sites.nu[0] - nu[i])
-        tau[i] += d_tau
-        nu[i] += d_nu
-        column = corner[j:, j].copy()
-        shrink = 1.0 + d_tau * float(column[0])
-        mean[j:] += (d_nu - d_tau * float(m[0])) / shrink * column
-        corner[j:, j:] -= np.outer(column, (d_tau / shrink) * column)
+        below = slice(part.start, len(columns))
+        covariance[below, part] -= blas.dgemm(1.0, gained[below], columns[part], trans_b=1)

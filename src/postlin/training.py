@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,15 +10,10 @@ from scipy.optimize import minimize
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
-from postlin._validation import check_covariance
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.fixed_point import solve
-from postlin.inference import Approximation
-from postlin.kernels import Gram, Term, WhiteSplit, bind, full_gram, split_white
-from postlin.likelihoods import BinaryLikelihood, WithNoise
-from postlin.problem import Problem
-from postlin.rules import Rule
-from postlin.schedules import Schedule
+from postlin.gradient import EXACT
+from postlin.model import Fitted, Model
+from postlin.quasi_newton import minimise
 from postlin.sites import Sites
 from postlin.warm_start import SitePath
 
@@ -48,80 +42,13 @@ Optimizer = Callable[..., tuple[Array, float]]
 #: What an evidence that cannot be computed counts as.
 _HOPELESS = -1e100
 #: The tolerance of inference during a search, and per unit of slope.
-_LOOSE = 1e-4
+_LOOSE = 1e-3
+#: The accuracy of the adjoint beside that tolerance.
+_ADJOINT = 1e-3
 #: A step that gains less than this, relatively, is the last.
-_LEAST_GAIN = 2.2e-9
+_LEAST_GAIN = 1e-8
 #: Steps of finite differences, wide enough for an evidence that is iterated to a tolerance.
 _DIFFERENCE = 1e-4
-
-
-@dataclass
-class Model:
-    """Data, likelihood and rule; everything about a fit but the hyperparameters."""
-
-    X: Any
-    y: Array
-    likelihood: BinaryLikelihood
-    rule: Rule
-    schedule: Schedule
-    tol: float
-    max_iter: int
-    fold_noise: bool = False
-    _term: Term | None = field(default=None, repr=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Distances are made again where they are needed again."""
-        return {**self.__dict__, "_term": None}
-
-    def check(self, kernel: Kernel) -> None:
-        """Raise ``ValueError`` where the kernel makes no covariance of the data."""
-        latent = split_white(kernel).smooth if self.fold_noise else kernel
-        try:
-            self._term = bind(latent, self.X)
-            K = full_gram(self._term.gram(latent), len(self.y)).K
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"the kernel {kernel} cannot be evaluated on X: {error}") from error
-        try:
-            check_covariance(K)
-        except ValueError as error:
-            raise ValueError(f"the kernel {kernel} makes no covariance of X: {error}") from None
-
-    def infer(self, kernel: Kernel, start: Sites | None = None, tol: float | None = None) -> "Fitted":
-        """The approximation at the parameters of ``kernel``."""
-        split = split_white(kernel) if self.fold_noise else None
-        latent_kernel = split.smooth if split else kernel
-        if self._term is None:
-            self._term = bind(latent_kernel, self.X)
-        gram = full_gram(self._term.gram(latent_kernel), len(self.y))
-        likelihood = WithNoise(self.likelihood, split.noise) if split else self.likelihood
-        problem = Problem(gram.K, np.zeros_like(self.y), self.y, likelihood, self.rule)
-        solution = solve(
-            problem, self.schedule, start=start, tol=tol or self.tol, max_iter=self.max_iter
-        )
-        return Fitted(kernel, latent_kernel, gram, split, likelihood, Approximation(problem, solution))
-
-
-class Fitted(NamedTuple):
-    """An approximation with the kernel it belongs to."""
-
-    kernel: Kernel
-    latent_kernel: Kernel
-    gram: Gram
-    split: WhiteSplit | None
-    likelihood: BinaryLikelihood
-    approximation: Approximation
-
-    def gradient(self) -> Array:
-        """∂ log evidence by the kernel's free log-parameters, in scikit-learn's order."""
-        by_kernel = self.gram.pull_back(self.approximation.evidence_gradient())
-        if self.split is None:
-            return np.array(by_kernel)
-        by_noise = self.approximation.evidence_gradient_by_noise()
-        levels = iter(np.exp(self.kernel.theta[list(self.split.is_white)]))
-        rest = iter(by_kernel)
-        return np.array(
-            [by_noise * next(levels) if white else next(rest) for white in self.split.is_white]
-        )
 
 
 class Training(NamedTuple):
@@ -221,7 +148,8 @@ class _Search:
         )
         if not eval_gradient:
             return -approximation.log_evidence, np.zeros(0)
-        return -approximation.corrected_log_evidence, -fitted.gradient()
+        value, gradient = fitted.value_and_gradient(max(EXACT, _ADJOINT * (tol or 0.0)))
+        return -value, -gradient
 
 
 def _optimise(
@@ -231,6 +159,8 @@ def _optimise(
     if callable(optimizer):
         optimum, value = optimizer(search, theta, bounds=bounds)
         return np.asarray(optimum, float), float(value), None
+    if optimizer == "bfgs":
+        return minimise(search, theta, bounds, gain=_LEAST_GAIN)
     if optimizer == "fmin_l_bfgs_b":
         return _l_bfgs_b(search, theta, bounds)
     # The paper: quasi-Newton with finite differences, no bounds. It calls it a failure (status 2)
@@ -275,4 +205,4 @@ def _l_bfgs_b(search: _Search, theta: Array, bounds: Array) -> tuple[Array, floa
 
 
 #: The optimisers by name.
-OPTIMIZERS = ("fmin_l_bfgs_b", "bfgs_finite_differences")
+OPTIMIZERS = ("fmin_l_bfgs_b", "bfgs", "bfgs_finite_differences")

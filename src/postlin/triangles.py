@@ -15,8 +15,10 @@ from postlin.exceptions import NotPositiveDefiniteError
 
 #: Entries of a panel: one MiB.
 _PANEL = 2**17
+#: Triangles of more rows than the first and up to the second are inverted in halves (measured).
+_LEAF, _HALVED = 64, 1024
 #: Columns of a panel in a product, enough to run at full speed.
-_WIDE = 512
+_WIDE = 128
 
 
 def panels(n: int, width: int | None = None) -> Iterator[slice]:
@@ -89,15 +91,20 @@ class Factor:
         return self.whiten(self.whiten(x), transposed=True)
 
     def whiten(self, columns: Array, *, transposed: bool = False) -> Array:
-        """L⁻¹ times columns, or L⁻ᵀ times columns."""
-        product = blas.dtrmm if self._is_inverted else blas.dtrsm
-        result: Array = product(1.0, self._array, columns, lower=1, trans_a=int(transposed))
+        """L⁻¹ times a vector or columns, or L⁻ᵀ times them."""
+        result: Array
+        if columns.ndim == 1:
+            product = blas.dtrmv if self._is_inverted else blas.dtrsv
+            result = product(self._array, columns, lower=1, trans=int(transposed))
+        else:
+            product = blas.dtrmm if self._is_inverted else blas.dtrsm
+            result = product(1.0, self._array, columns, lower=1, trans_a=int(transposed))
         return result
 
     def _invert(self) -> Array:
         """L⁻¹ in place of L."""
         if not self._is_inverted:
-            self._array, _ = lapack.dtrtri(self._array, lower=1, overwrite_c=1)
+            self._array = _inverted(self._array)
             self._is_inverted = True
         return self._array
 
@@ -117,6 +124,23 @@ class Factor:
         del self._array
         matrix: Array = inverse
         return matrix
+
+
+def _inverted(L: Array) -> Array:
+    """L⁻¹ in place of the lower triangular L.
+
+    In halves, which is twice as fast as LAPACK as long as its own blocks are small beside n.
+    """
+    n = len(L)
+    if not _LEAF < n <= _HALVED:
+        inverse: Array = lapack.dtrtri(L, lower=1, overwrite_c=1)[0]
+        return inverse
+    top, bottom = slice(0, n // 2), slice(n // 2, n)
+    L[top, top] = first = _inverted(np.asfortranarray(L[top, top]))
+    L[bottom, bottom] = second = _inverted(np.asfortranarray(L[bottom, bottom]))
+    corner = blas.dtrmm(-1.0, second, L[bottom, top], lower=1)
+    L[bottom, top] = blas.dtrmm(1.0, first, corner, side=1, lower=1, overwrite_b=1)
+    return L
 
 
 class Correlation:
@@ -176,7 +200,7 @@ class Correlation:
             panel *= outer[:, None]
             panel *= np.sqrt(np.abs(inner[columns]))
             for sign in (1.0, -1.0):
-                part = np.asfortranarray(panel[:, sign * inner[columns] > 0])
+                part = panel.T[sign * inner[columns] > 0].T
                 if part.shape[1]:
                     result = blas.dsyrk(sign, part, beta=1.0, c=result, lower=1, overwrite_c=1)
         return result

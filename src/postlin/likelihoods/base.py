@@ -56,6 +56,11 @@ class BinaryLikelihood(Likelihood):
         plus, minus = self.jets(m, v)
         return select(np.asarray(y) > 0, plus, minus)
 
+    def slopes(self, m: Array, v: Array) -> tuple[Array, Array]:
+        """g₊ and g₋ alone, which is all that a sequential sweep of PL needs."""
+        plus, minus = self.jets(m, v)
+        return plus.g, minus.g
+
     def regression(self, y: Array, m: Array, v: Array) -> Response:
         """Slope g_y and curvature −g₊g₋: A²/V and A(y − E[y])/V without their 0/0.
 

@@ -6,6 +6,7 @@ log Z_y and its derivatives in m serve the site updates, the evidence, the exact
 of the evidence and the Newton steps of the solver alike.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -43,9 +44,14 @@ def mirror(jet: Jet) -> Jet:
     return Jet(jet.log_z, -jet.g, jet.h, -jet.c, jet.d)
 
 
-def both_labels(jet: Jet) -> tuple[Jet, Jet]:
-    """The jets of log Z₊ and log Z₋ in m, from that of log Z₊ at [m, −m]."""
-    plus, minus = (Jet(*(part[k] for part in jet)) for k in (0, 1))
+def both_labels(jet_of: Callable[[Array], Jet], z: Array) -> tuple[Jet, Jet]:
+    """The jets of log Z₊ and log Z₋ in m, for Z₋(m) = Z₊(−m) and ``jet_of`` that of log Z₊ by z ∝ m.
+
+    Arrays go in one call; of scalars two calls are faster.
+    """
+    if np.ndim(z) == 0:
+        return jet_of(z), mirror(jet_of(-z))
+    plus, minus = (Jet(*parts) for parts in zip(*jet_of(np.array([z, -z])), strict=True))
     return plus, mirror(minus)
 
 

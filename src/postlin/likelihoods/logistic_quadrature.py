@@ -47,13 +47,13 @@ def tilted_nodes(m: Array, v: Array) -> Iterator[tuple[np.ndarray, Nodes]]:
     lower = 0.0
     for upper, steps in (*_TRAPEZOIDS, (np.inf, 0)):
         rows = np.flatnonzero((sigma > lower) & (sigma <= upper))
+        lower = upper
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]
             rule = (
                 _trapezoid(m[block], sigma[block], steps) if steps else _panels(m[block], sigma[block])
             )
             yield block, rule
-        lower = upper
 
 
 def _trapezoid(m: Array, sigma: Array, steps: int) -> Nodes:

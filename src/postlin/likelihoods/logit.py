@@ -62,6 +62,8 @@ def _accurate_jet(m: Array, v: Array) -> Jet:
     nearly_gaussian = (v < 4.0) | (m + v < 0.0)
     for group in (nearly_gaussian, ~nearly_gaussian):
         rows = np.flatnonzero(group)
+        if not len(rows):
+            continue
         for block, nodes in tilted_nodes(m[rows], v[rows]):
             here = rows[block]
             if group is nearly_gaussian:

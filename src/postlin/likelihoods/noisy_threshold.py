@@ -35,13 +35,19 @@ class NoisyThreshold(BinaryLikelihood):
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
         """Z_y = ε + (1−2ε) Φ(y m/√v)."""
         r = np.sqrt(np.maximum(v, _POINT))
-        z = np.clip(m / r, -FLAT, FLAT)  # Z does not change beyond
-        return both_labels(self._jet(np.array([z, -z]), r))
+        z = np.minimum(np.maximum(m / r, -FLAT), FLAT)  # Z does not change beyond
+        return both_labels(lambda z: self._jet(z, r), z)
+
+    def slopes(self, m: Array, v: Array) -> tuple[Array, Array]:
+        """λ(z)/√v and −λ(−z)/√v."""
+        r = np.sqrt(np.maximum(v, _POINT))
+        z = np.minimum(np.maximum(m / r, -FLAT), FLAT)
+        return self._slope(z) / r, -self._slope(-z) / r
 
     def jet(self, y: Array, m: Array, v: Array) -> Jet:
         """One label's alone, at half the price."""
         r = np.sqrt(np.maximum(v, _POINT))
-        return with_label(y, self._jet(np.clip(y * m / r, -FLAT, FLAT), r))
+        return with_label(y, self._jet(np.minimum(np.maximum(y * m / r, -FLAT), FLAT), r))
 
     def _jet(self, z: Array, r: Array) -> Jet:
         epsilon, span = self.epsilon, 1.0 - 2.0 * self.epsilon
@@ -49,8 +55,13 @@ class NoisyThreshold(BinaryLikelihood):
         log_z = np.where(
             z > 0, log1p(-epsilon) + np.log1p(-lower_tail / (1 - epsilon)), np.log(epsilon + lower_tail)
         )
-        # λ = (1−2ε)φ/Z with φ divided out, so that nothing underflows before it must.
-        flips_per_density = np.exp(log(epsilon) + 0.5 * z**2 + _LOG_SQRT_2PI)
-        slope = span / (flips_per_density + span * mills_ratio(z))
+        slope = self._slope(z)
         first, second, third = derivatives(z, slope)
         return Jet(log_z, slope / r, first / r**2, second / r**3, third / r**4)
+
+    def _slope(self, z: Array) -> Array:
+        """λ = (1−2ε)φ/Z with φ divided out, so that nothing underflows before it must."""
+        span = 1.0 - 2.0 * self.epsilon
+        flips_per_density = np.exp(log(self.epsilon) + 0.5 * z**2 + _LOG_SQRT_2PI)
+        slope: Array = span / (flips_per_density + span * mills_ratio(z))
+        return slope

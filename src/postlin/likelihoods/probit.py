@@ -20,8 +20,13 @@ class Probit(BinaryLikelihood):
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
         """Z_y = Φ(y m/√(1+v))."""
         r = np.sqrt(1.0 + v)
-        z = m / r
-        return both_labels(_log_ndtr_jet(np.array([z, -z]), r))
+        return both_labels(lambda z: _log_ndtr_jet(z, r), m / r)
+
+    def slopes(self, m: Array, v: Array) -> tuple[Array, Array]:
+        """λ(z)/√(1+v) and −λ(−z)/√(1+v)."""
+        r = np.sqrt(1.0 + v)
+        plus, minus = (mills_ratio(np.minimum(z, FLAT)) for z in (m / r, -m / r))
+        return 1.0 / (r * plus), -1.0 / (r * minus)
 
     def jet(self, y: Array, m: Array, v: Array) -> Jet:
         """One label's alone, at half the price."""
@@ -31,11 +36,11 @@ class Probit(BinaryLikelihood):
 
 def _log_ndtr_jet(z: Array, r: Array) -> Jet:
     """The jet of log Φ(m/r) in m, at z = m/r."""
-    inside = np.clip(z, -TAIL, FLAT)
+    inside = np.minimum(np.maximum(z, -TAIL), FLAT)
     slope = 1.0 / mills_ratio(inside)
     parts: tuple[Array, ...] = slope, *derivatives(inside, slope)
     tail = z < -TAIL
-    if np.any(tail):
+    if tail.any():
         beyond = np.where(tail, z, -TAIL)
         series = 1.0 / mills_ratio(beyond), *tail_derivatives(beyond)
         parts = tuple(np.where(tail, s, p) for s, p in zip(series, parts, strict=True))

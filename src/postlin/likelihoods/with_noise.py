@@ -31,6 +31,10 @@ class WithNoise(BinaryLikelihood):
         """Noise adds to the variance, and that is all."""
         return self.base.jets(m, v + self.variance)
 
+    def slopes(self, m: Array, v: Array) -> tuple[Array, Array]:
+        """Noise adds to the variance."""
+        return self.base.slopes(m, v + self.variance)
+
     def jet(self, y: Array, m: Array, v: Array) -> Jet:
         """One label's alone."""
         return self.base.jet(y, m, v + self.variance)
