@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+BENCH := .venv-bench
+QUIET := --quiet --disable-pip-version-check
 # Files run in processes side by side: one BLAS thread each.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
@@ -38,14 +40,28 @@ reproduce: $(STAMP)
 convergence: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/convergence.py
 
-bench: $(STAMP)
-	$(BIN)/python benchmarks/against_scikit_learn.py
+# Against other libraries, in environments of their own; see benchmarks/results.md for ARGS. Where
+# BayesNewton's cannot be made, the rest runs without it.
+bench: $(BENCH)/.installed
+	-@$(MAKE) --no-print-directory $(BENCH)-jax/.installed
+	$(BENCH)/bin/python benchmarks/bench.py $(ARGS)
+
+$(BENCH)/.installed: pyproject.toml benchmarks/requirements.txt
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install $(QUIET) --upgrade pip
+	$(BENCH)/bin/python -m pip install $(QUIET) --requirement benchmarks/requirements.txt --editable .
+	touch $@
+
+$(BENCH)-jax/.installed: benchmarks/requirements-bayesnewton.txt
+	$(PYTHON) -m venv $(BENCH)-jax
+	$(BENCH)-jax/bin/python -m pip install $(QUIET) --requirement benchmarks/requirements-bayesnewton.txt
+	touch $@
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	$(BIN)/python -m pip install $(QUIET) --upgrade pip
+	$(BIN)/python -m pip install $(QUIET) --editable ".[dev]"
 	touch $(STAMP)
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf .venv $(BENCH) $(BENCH)-jax .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

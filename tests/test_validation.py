@@ -83,7 +83,7 @@ def test_cross_covariance_must_fit():
 
 def test_memory_is_estimated_first(monkeypatch):
     monkeypatch.setattr(_validation, "available_memory", lambda: 2.0**20)
-    with pytest.raises(MemoryError, match=r"exact inference on 400 points.*at most 104 rows"):
+    with pytest.raises(MemoryError, match=r"exact inference on 400 points.*at most 181 rows"):
         postlin.infer(np.eye(400), np.ones(400))
 
 

@@ -165,6 +165,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 rng=check_random_state(self.random_state),
                 start=start if start is not None and len(start.tau) == len(y) else None,
             )
+        model.forget()
         self._store(model, classes, training)
         return self
 

@@ -50,6 +50,10 @@ class Model:
         except ValueError as error:
             raise ValueError(f"the kernel {kernel} makes no covariance of X: {error}") from None
 
+    def forget(self) -> None:
+        """Drop what is kept between kernels: distances, which are as large as a covariance."""
+        self._term = None
+
     def infer(self, kernel: Kernel, start: Sites | None = None, tol: float | None = None) -> "Fitted":
         """The approximation at the parameters of ``kernel``."""
         split = split_white(kernel) if self.fold_noise else None

@@ -120,9 +120,10 @@ class EP(Rule):
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
         """Moment matching at the cavity."""
         if not (view.gap > 0).all():
-            worst = np.flatnonzero(~(view.gap > 0))[0]
-            gap = view.gap[worst]
-            raise ImproperCavityError(int(worst), float(view.variance[worst] / gap) if gap else np.inf)
+            gaps, variances = np.atleast_1d(view.gap), np.atleast_1d(view.variance)
+            worst = int(np.flatnonzero(~(gaps > 0))[0])
+            gap = gaps[worst]
+            raise ImproperCavityError(worst, float(variances[worst] / gap) if gap else np.inf)
         cavity = view.cavity
         response = _density_response(likelihood, y, cavity)
         sites = set_sites(cavity, response)
