@@ -1,0 +1,146 @@
+"""Shortcuts that save time or memory give what the long way gives, and save what they claim."""
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+import postlin
+from postlin import GPClassifier, classifier
+from postlin.likelihoods import REGISTRY, WithNoise
+from postlin.likelihoods.jet import select
+from postlin.model import Model
+from postlin.rules import REGISTRY as RULES
+from postlin.schedules import REGISTRY as SCHEDULES
+from postlin.sites import SiteView
+
+LIKELIHOODS = {name: kind() for name, kind in REGISTRY.items()}
+LIKELIHOODS["with noise"] = WithNoise(REGISTRY["noisy_threshold"](), 0.3)
+
+
+@pytest.fixture(scope="module")
+def points():
+    rng = np.random.default_rng(0)
+    m = np.concatenate([rng.normal(size=40) * 5, [-300.0, 300.0, 0.0]])
+    v = np.concatenate([np.exp(3 * rng.normal(size=40)), [1e-4, 1e6, 1.0]])
+    return np.where(rng.random(43) < 0.5, -1.0, 1.0), m, v
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_one_label_alone(name, points):
+    likelihood = LIKELIHOODS[name]
+    y, m, v = points
+    expected = select(y > 0, *likelihood.jets(m, v))
+    for one, other in zip(likelihood.jet(y, m, v), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-300)
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_slopes_alone(name, points):
+    likelihood = LIKELIHOODS[name]
+    _, m, v = points
+    plus, minus = likelihood.jets(m, v)
+    for one, other in zip(likelihood.slopes(m, v), (plus.g, minus.g), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-300)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_sites_of_a_sweep_are_the_rules_own(name, rule, points):
+    likelihood, rule = LIKELIHOODS[name], RULES[rule]()
+    if rule.name == "laplace" and not likelihood.differentiable:
+        pytest.skip("Laplace needs a derivative")
+    y, m, v = (part[:40] for part in points)
+    tau = 0.3 / v
+    view = SiteView(m, v, tau, tau * m + 0.1, 1 - tau * v)
+    expected = rule.propose(likelihood, y, view).sites
+    found, _ = rule.set_sites(likelihood, y, view)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-300)
+    for i in range(len(y)):  # as scalars, one by one
+        alone, _ = rule.set_sites(likelihood, y[i], SiteView(*(part[i] for part in view)))
+        np.testing.assert_allclose(alone, [expected.tau[i], expected.nu[i]], rtol=1e-12, atol=1e-300)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 2))
+    return GPClassifier(4.0 * RBF(1.0), optimizer=None).fit(X, X[:, 0] > 0), rng.normal(size=(55, 2))
+
+
+@pytest.mark.parametrize("block", [60 * 16, 60 * 27])
+def test_predictions_do_not_depend_on_blocks(fitted, block, monkeypatch):
+    model, X = fitted
+    whole = model.predict_proba(X), model.predict(X)
+    monkeypatch.setattr(classifier, "_BLOCK", block)
+    np.testing.assert_allclose(model.predict_proba(X), whole[0], rtol=1e-12)
+    np.testing.assert_array_equal(model.predict(X), whole[1])
+    np.testing.assert_array_equal(model.predict(X), model.classes_[whole[0].argmax(axis=1)])
+
+
+def peak_of(action):
+    """The most memory that NumPy and Python hold during an action, above what they hold before."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        action()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+MATRIX = 8 * 1000**2
+
+
+@pytest.fixture(scope="module")
+def large():
+    X = np.random.default_rng(2).normal(size=(1000, 4))
+    return X, np.where(np.sin(X[:, 0]) + X[:, 1] * X[:, 2] > 0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("rule", RULES)
+def test_inference_and_gradient_stay_within_three_matrices_beside_the_covariance(large, rule, schedule):
+    X, y = large
+    K = (4.0 * RBF(1.0) + WhiteKernel(0.1))(X)
+
+    def run():
+        result = postlin.infer(K, y, inference=rule, schedule=schedule)
+        assert np.isfinite(result.log_evidence)
+        result.evidence_gradient()
+
+    assert peak_of(run) < 3.3 * MATRIX
+
+
+@pytest.mark.parametrize("length_scale, matrices", [(1.0, 4), ([1.0] * 4, 3)])
+def test_an_evaluation_in_a_fit_stays_within_four_matrices(large, length_scale, matrices):
+    X, y = large
+    kernel = ConstantKernel(4.0) * RBF(length_scale) + WhiteKernel(0.1)
+
+    def run():
+        model = Model(X, y, REGISTRY["probit"](), RULES["pl"](), SCHEDULES["parallel"](), 1e-8, 60)
+        model.infer(kernel).gradient()
+
+    assert peak_of(run) < (matrices + 0.5) * MATRIX
+
+
+def test_a_fit_stays_within_four_matrices_and_keeps_two(large):
+    X, y = large
+    model = GPClassifier()
+    assert peak_of(lambda: model.fit(X, y)) < 4.6 * MATRIX
+    gc.collect()
+    tracemalloc.start()
+    again = GPClassifier(model.kernel_, optimizer=None).fit(X, y)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert again.converged_
+    assert kept < 2.3 * MATRIX
+
+
+def test_prediction_needs_no_memory_that_grows_with_the_points(large):
+    X, y = large
+    model = GPClassifier(4.0 * RBF(1.0) + WhiteKernel(0.1), optimizer=None).fit(X, y)
+    many = np.random.default_rng(3).normal(size=(40_000, 4))
+    assert peak_of(lambda: model.predict(many)) < 0.3 * len(many) * len(X) * 8

@@ -1,0 +1,142 @@
+"""GMRES, the quasi-Newton search and the extrapolation of sites, each against what is known."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import postlin
+from postlin import Sites
+from postlin.gradient import adjoint_at
+from postlin.krylov import gmres
+from postlin.quasi_newton import minimise
+from postlin.warm_start import SitePath
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 40), st.integers(0, 10_000))
+def test_gmres_solves(n, seed):
+    rng = np.random.default_rng(seed)
+    A = np.eye(n) + 0.3 * rng.normal(size=(n, n)) / np.sqrt(n)
+    right = rng.normal(size=n)
+    solution, found = gmres(lambda x: A @ x, right, rtol=1e-11, dimension=n)
+    assert found
+    np.testing.assert_allclose(solution, np.linalg.solve(A, right), rtol=1e-7, atol=1e-8)
+
+
+def test_gmres_says_when_it_has_not_arrived():
+    A = np.roll(np.eye(20), 1, axis=0)  # the worst there is: no progress before the last step
+    solution, found = gmres(lambda x: A @ x, np.eye(20)[0], rtol=1e-8, dimension=10)
+    assert not found
+    np.testing.assert_array_equal(solution, np.zeros(20))
+
+
+def test_gmres_of_nothing_and_of_a_singular_matrix():
+    solution, found = gmres(lambda x: x, np.zeros(3), rtol=1e-8, dimension=3)
+    assert found
+    assert not solution.any()
+    _, found = gmres(lambda x: 0 * x, np.ones(3), rtol=1e-8, dimension=3)
+    assert not found
+
+
+def counted(function):
+    def objective(x):
+        objective.evaluations += 1
+        return function(x)
+
+    objective.evaluations = 0
+    return objective
+
+
+WIDE = np.array([[-20.0, 20.0]] * 2)
+
+
+def test_search_finds_the_end_of_a_curved_valley():
+    @counted
+    def valley(x):
+        a, b = 1 - x[0], x[1] - x[0] ** 2
+        return a**2 + 10 * b**2, np.array([-2 * a - 40 * b * x[0], 20 * b])
+
+    found = minimise(valley, np.array([-1.0, 1.0]), WIDE, gain=1e-10)
+    assert found.message is None
+    np.testing.assert_allclose(found.x, 1.0, atol=1e-3)
+    assert valley.evaluations < 40
+
+
+def test_search_stops_at_bounds_and_leaves_them_again():
+    def bowl(x):
+        centre = np.array([30.0, 1.0])  # outside, inside
+        return float(np.sum((x - centre) ** 2)), 2 * (x - centre)
+
+    found = minimise(bowl, np.array([0.0, -20.0]), WIDE, gain=1e-12)
+    np.testing.assert_allclose(found.x, [20.0, 1.0], atol=1e-5)
+
+
+def test_search_walks_a_slope_that_flattens():
+    """As an amplitude that grows without end, ever less in need of it."""
+
+    def slope(x):
+        return float(np.exp(-x[0]) + x[1] ** 2), np.array([-np.exp(-x[0]), 2 * x[1]])
+
+    found = minimise(slope, np.zeros(2), WIDE, gain=1e-8)
+    assert found.value < 1e-2
+
+
+def test_search_backs_out_of_where_nothing_can_be_computed():
+    def wall(x):
+        if x[0] > 0.3:
+            return 1e100, np.zeros(2)
+        return float(np.sum((x - [0.2, 2.0]) ** 2)), 2 * (x - [0.2, 2.0])
+
+    found = minimise(wall, np.array([-0.5, 0.0]), WIDE, gain=1e-10)
+    np.testing.assert_allclose(found.x, [0.2, 2.0], atol=1e-3)
+
+
+def test_search_complains_when_it_runs_out():
+    found = minimise(lambda x: (-x[0], -np.ones(1)), np.zeros(1), np.array([[-1e9, 1e9]]), gain=1e-8)
+    assert "500 evaluations" in found.message
+
+
+def sites_at(theta):
+    """Sites that are linear in theta in the coordinates of the extrapolation."""
+    tau = np.exp(np.array([0.3, -0.2]) + theta[0] * np.array([0.5, 1.0]) + 0.1 * theta[1])
+    return Sites(tau, np.sqrt(tau) * (np.array([1.0, -2.0]) + 0.2 * theta[1]))
+
+
+def test_extrapolation_is_exact_where_sites_are_linear():
+    path = SitePath()
+    for theta in ([0.0, 0.0], [1.0, 0.0], [0.5, 1.0]):
+        path.add(np.array(theta), sites_at(np.array(theta)))
+    theta = np.array([1.2, 1.1])
+    np.testing.assert_allclose(path.predict(theta), sites_at(theta), rtol=1e-12)
+
+
+def test_extrapolation_is_not_trusted_far_away():
+    path = SitePath()
+    for theta in ([0.0, 0.0], [0.01, 0.0], [0.0, 0.01]):
+        path.add(np.array(theta), sites_at(np.array(theta)))
+    np.testing.assert_allclose(path.predict(np.array([3.0, 0.0])), sites_at(np.array([0.01, 0.0])))
+
+
+def test_extrapolation_leaves_negative_sites_alone_and_starts_from_what_is_given():
+    start = Sites(np.ones(2), np.zeros(2))
+    path = SitePath(start)
+    assert path.predict(np.zeros(1)) is start
+    path.add(np.zeros(1), Sites(np.array([-0.1, 1.0]), np.array([2.0, 1.0])))
+    path.add(np.ones(1), Sites(np.array([-0.2, 2.0]), np.array([3.0, 1.0])))
+    predicted = path.predict(np.array([1.5]))
+    assert predicted.tau[0] == -0.2
+    assert predicted.nu[0] == 3.0
+    assert predicted.tau[1] == pytest.approx(2.0**1.5)
+
+
+@pytest.mark.parametrize("inference", ["pl", "laplace"])
+def test_evidence_of_rough_inference_is_corrected_to_second_order(data, inference):
+    d = data("thyroid", 80)
+    K = d.covariance(100.0, 2.0)
+    exact = postlin.infer(K, d.y, inference=inference, tol=1e-12).log_evidence
+    rough = postlin.infer(K, d.y, inference=inference, tol=1e-1)
+    assert rough.residual > 1e-5
+    error = rough.log_evidence - exact
+    correction = adjoint_at(rough.problem, rough.solution.iterate).correction
+    assert abs(error + correction) < 0.2 * abs(error)

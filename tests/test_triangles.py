@@ -1,0 +1,129 @@
+"""One triangle, one array, panel by panel: against plain dense algebra."""
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+from postlin import triangles
+from postlin.exceptions import NotPositiveDefiniteError
+from postlin.kernels import bind
+from postlin.posterior import GaussianPosterior
+from postlin.sites import Sites
+from postlin.triangles import Correlation, Factor, lower_panels, mirror, panels
+
+N = 75
+
+
+@pytest.fixture(params=["one panel", "many panels"], autouse=True)
+def panel_size(request, monkeypatch):
+    if request.param == "many panels":
+        monkeypatch.setattr(triangles, "_PANEL", 1)  # sixteen columns each
+        monkeypatch.setattr(triangles, "_WIDE", 20)
+        monkeypatch.setattr(triangles, "_LEAF", 10)
+
+
+@pytest.fixture
+def K():
+    X = np.random.default_rng(0).normal(size=(N, 2))
+    return np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(-1)) + 0.1 * np.eye(N)
+
+
+@pytest.fixture
+def root():
+    return np.sqrt(np.random.default_rng(1).uniform(0.1, 5.0, N))
+
+
+def test_panels_cover_every_column_once():
+    assert np.concatenate([np.arange(N)[p] for p in panels(N)]).tolist() == list(range(N))
+    covered = np.zeros((N, N), int)
+    for rows, columns in lower_panels(N):
+        covered[rows, columns] += 1
+    assert covered[np.tril_indices(N)].tolist() == [1] * (N * (N + 1) // 2)
+
+
+def test_mirror_ignores_what_stands_above():
+    A = np.asfortranarray(np.random.default_rng(2).normal(size=(N, N)))
+    expected = np.tril(A) + np.tril(A, -1).T
+    A[np.triu_indices(N, 1)] = np.nan
+    np.testing.assert_array_equal(mirror(A), expected)
+
+
+def test_factor_solves_before_and_after_its_inversion(K, root):
+    B = np.eye(N) + root[:, None] * K * root
+    x, columns = np.arange(N, dtype=float), np.random.default_rng(3).normal(size=(N, 3))
+    factor = Factor(K, root)
+    assert factor.half_log_det == pytest.approx(0.5 * np.linalg.slogdet(B)[1], rel=1e-12)
+    for _ in range(2):
+        np.testing.assert_allclose(factor.solve(x), np.linalg.solve(B, x), rtol=1e-10)
+        np.testing.assert_allclose(factor.solve(columns), np.linalg.solve(B, columns), rtol=1e-10)
+        white = factor.whiten(columns)
+        np.testing.assert_allclose(white.T @ white, columns.T @ np.linalg.solve(B, columns), rtol=1e-10)
+        np.testing.assert_allclose(factor.inverse_diagonal(), np.linalg.inv(B).diagonal(), rtol=1e-10)
+    np.testing.assert_allclose(np.tril(factor.into_inverse()), np.tril(np.linalg.inv(B)), atol=1e-12)
+
+
+def test_factor_of_what_is_no_covariance(root):
+    with pytest.raises(NotPositiveDefiniteError):
+        Factor(-100 * np.eye(N), root)
+
+
+def test_correlation_products(K):
+    C = K / K[0, 0]
+    correlation = Correlation(np.asfortranarray(np.tril(C)))
+    x, columns = np.arange(N, dtype=float), np.random.default_rng(3).normal(size=(N, 3))
+    np.testing.assert_allclose(correlation.times(x), C @ x, rtol=1e-12)
+    np.testing.assert_allclose(correlation.squared_times(x), C**2 @ x, rtol=1e-12)
+    off = C - np.eye(N)
+    np.testing.assert_allclose(correlation.off_diagonal_times(x), off @ x, rtol=1e-12)
+    np.testing.assert_allclose(correlation.off_diagonal_times(columns), off @ columns, atol=1e-12)
+    np.testing.assert_allclose(correlation.dense(), C, rtol=1e-15)
+
+
+@pytest.mark.parametrize("signs", ["mixed", "positive", "none"])
+def test_weighted_square(K, signs):
+    C = K / K[0, 0]
+    rng = np.random.default_rng(4)
+    outer, inner = rng.normal(size=N), rng.normal(size=N)
+    inner = {"mixed": inner, "positive": np.abs(inner), "none": np.zeros(N)}[signs]
+    off = C - np.eye(N)
+    expected = outer[:, None] * (off @ np.diag(inner) @ off) * outer
+    found = Correlation(np.asfortranarray(np.tril(C))).weighted_square(outer, inner)
+    np.testing.assert_allclose(np.tril(found), np.tril(expected), atol=1e-12)
+
+
+@pytest.mark.parametrize("length_scale", [1.3, [0.7, 2.0]])
+def test_kernels_by_panels(length_scale):
+    X = np.random.default_rng(5).normal(size=(N, 2))
+    kernel = ConstantKernel(3.0) * RBF(length_scale) + WhiteKernel(0.2)
+    gram = bind(kernel, X).gram(kernel)
+    K, gradient = kernel(X, eval_gradient=True)
+    np.testing.assert_allclose(gram.K, K, rtol=1e-12)
+    np.testing.assert_array_equal(gram.K, gram.K.T)
+    K_bar = np.random.default_rng(6).normal(size=(N, N))
+    K_bar += K_bar.T
+    expected = np.einsum("ij,ijp->p", K_bar, gradient)
+    np.testing.assert_allclose(gram.pull_back(K_bar), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("negative", [0, 3])
+def test_a_released_posterior_still_knows_everything(K, negative):
+    rng = np.random.default_rng(7)
+    tau = rng.uniform(0.0, 2.0, N)
+    tau[:negative] = -0.01
+    sites = Sites(tau, rng.normal(size=N))
+    kept, released = (GaussianPosterior(K, np.zeros(N), sites) for _ in range(2))
+    cross, prior_variance = K[:, :5] * 0.9, K.diagonal()[:5]
+    bars = rng.normal(size=(2, N))
+    expected = [kept.variance, *kept.predict(cross, prior_variance)]
+    expected += [kept.covariance, kept.pull_back(*bars), *kept.predict(cross, prior_variance)]
+    found = []
+    for what in range(4):
+        released.release()
+        found += [
+            lambda: [released.variance, *released.predict(cross, prior_variance)],
+            lambda: [released.covariance],
+            lambda: [released.pull_back(*bars)],
+            lambda: [*released.predict(cross, prior_variance)],
+        ][what]()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
