@@ -114,7 +114,7 @@ def test_inference_and_gradient_stay_within_three_matrices_beside_the_covariance
     assert peak_of(run) < 3.3 * MATRIX
 
 
-@pytest.mark.parametrize("length_scale, matrices", [(1.0, 4), ([1.0] * 4, 3)])
+@pytest.mark.parametrize(("length_scale", "matrices"), [(1.0, 4), ([1.0] * 4, 3)])
 def test_an_evaluation_in_a_fit_stays_within_four_matrices(large, length_scale, matrices):
     X, y = large
     kernel = ConstantKernel(4.0) * RBF(length_scale) + WhiteKernel(0.1)

@@ -22,8 +22,8 @@ def panel_size(request, monkeypatch):
         monkeypatch.setattr(triangles, "_LEAF", 10)
 
 
-@pytest.fixture
-def K():
+@pytest.fixture(name="K")
+def covariance():
     X = np.random.default_rng(0).normal(size=(N, 2))
     return np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(-1)) + 0.1 * np.eye(N)
 

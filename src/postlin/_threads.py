@@ -41,6 +41,11 @@ def blas_threads(n: int) -> Iterator[None]:
                     library.set_num_threads(threads)
 
 
+def threads() -> int:
+    """How many threads the BLAS that does our work would use now."""
+    return max((library.num_threads for library in _libraries()), default=1)
+
+
 @cache
 def _libraries() -> list[LibController]:
     return [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]

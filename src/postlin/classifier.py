@@ -26,8 +26,8 @@ from postlin.schedules import Schedule
 from postlin.sites import Marginals, Sites
 from postlin.training import OPTIMIZERS, Optimizer, Training, shown_log, train
 
-#: Entries of the covariances with new points that are held at a time: 32 MiB.
-_BLOCK = 2**22
+#: Entries of the covariances with new points that are held at a time: 8 MiB.
+_BLOCK = 2**20
 
 
 def default_kernel() -> Kernel:

@@ -14,7 +14,7 @@ import numpy as np
 from postlin._typing import Array
 
 #: Largest change of a parameter in the first step, and in any.
-_FIRST, _LONGEST = 1.0, 2.0
+_FIRST, _LONGEST = 1.0, 1.5
 #: A step counts if it gains this part of what the model promised; below the second the region is
 #: too large, above the third it may grow.
 _SOME, _HALF, _MOST = 1e-3, 0.5, 0.7
@@ -22,6 +22,8 @@ _SOME, _HALF, _MOST = 1e-3, 0.5, 0.7
 _FLAT = 2e-3
 #: Steps shorter than this end the search: rounding has taken over.
 _SHORTEST = 1e-8
+#: Models flatter than this are not made flatter still.
+_NO_CURVATURE = 1e-100
 #: Below this part of the model's curvature along a step, the measured one is not believed.
 _BELIEVED = 0.2
 
@@ -70,9 +72,16 @@ def _step(model: Array | None, slope: Array, free: np.ndarray, radius: float) ->
     if model is None:
         return -np.clip(np.where(free, slope, 0.0), -radius, radius)
     step = np.zeros_like(slope)
-    step[free] = -np.linalg.solve(model[np.ix_(free, free)], slope[free])
-    length = float(np.abs(step).max())
-    return step if length <= radius else step * (radius / length)
+    while free.any():
+        rest = slope[free] + model[np.ix_(free, ~free)] @ step[~free]
+        step[free] = -np.linalg.solve(model[np.ix_(free, free)], rest)
+        far = free & (np.abs(step) > radius)
+        if not far.any():
+            break
+        # those that would go too far go as far as they may, and the others adapt to it
+        step[far] = np.clip(step[far], -radius, radius)
+        free = free & ~far
+    return step
 
 
 def _promise(model: Array | None, slope: Array, step: Array) -> float:
@@ -90,6 +99,8 @@ def _updated(model: Array | None, step: Array, change: Array, slope: Array) -> A
         model = np.diag(np.where(measured > 0, measured, np.maximum(np.abs(slope), 1.0)))
     along = model @ step
     expected, seen = float(step @ along), float(step @ change)
+    if expected < _NO_CURVATURE:
+        return model
     if seen < _BELIEVED * expected:
         share = (1.0 - _BELIEVED) * expected / (expected - seen)
         change = share * change + (1.0 - share) * along

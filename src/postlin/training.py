@@ -42,7 +42,7 @@ Optimizer = Callable[..., tuple[Array, float]]
 #: What an evidence that cannot be computed counts as.
 _HOPELESS = -1e100
 #: The tolerance of inference during a search, and per unit of slope.
-_LOOSE = 1e-3
+_LOOSE = 3e-3
 #: The accuracy of the adjoint beside that tolerance.
 _ADJOINT = 1e-3
 #: A step that gains less than this, relatively, is the last.

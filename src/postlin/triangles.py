@@ -10,11 +10,14 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.linalg import blas, lapack
 
+from postlin._threads import threads
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 
-#: Entries of a panel: one MiB.
-_PANEL = 2**17
+#: Entries of a panel, 128 KiB: what is larger is fresh memory from the system every time; and the
+#: fewest columns.
+_PANEL = 2**14
+_NARROW = 48
 #: Triangles of more rows than the first and up to the second are inverted in halves (measured).
 _LEAF, _HALVED = 64, 1024
 #: Columns of a panel in a product, enough to run at full speed.
@@ -23,7 +26,7 @@ _WIDE = 128
 
 def panels(n: int, width: int | None = None) -> Iterator[slice]:
     """Consecutive columns of an n × n matrix."""
-    width = width or max(16, _PANEL // n)
+    width = width or max(_NARROW, _PANEL // n)
     for first in range(0, n, width):
         yield slice(first, min(first + width, n))
 
@@ -129,10 +132,10 @@ class Factor:
 def _inverted(L: Array) -> Array:
     """L⁻¹ in place of the lower triangular L.
 
-    In halves, which is twice as fast as LAPACK as long as its own blocks are small beside n.
+    In halves, which for one thread is up to twice as fast as LAPACK's way.
     """
     n = len(L)
-    if not _LEAF < n <= _HALVED:
+    if not _LEAF < n <= _HALVED or threads() > 1:
         inverse: Array = lapack.dtrtri(L, lower=1, overwrite_c=1)[0]
         return inverse
     top, bottom = slice(0, n // 2), slice(n // 2, n)
