@@ -50,22 +50,20 @@ def _ours(name: str, likelihood: str, inference: str, schedule: str, to: int) ->
 
 
 PPL = _ours("PPL probit", "probit", "pl", "parallel", 8000)
-SPL = _ours("SPL probit", "probit", "pl", "sequential", 4000)
-LAPLACE = _ours("Laplace logit", "logit", "laplace", "parallel", 8000)
-PEP = _ours("PEP probit", "probit", "ep", "parallel", 8000)
-SEP = _ours("SEP probit", "probit", "ep", "sequential", 4000)
+SPL = _ours("SPL probit", "probit", "pl", "sequential", 2000)
+LAPLACE = _ours("Laplace logit", "logit", "laplace", "parallel", 2000)
+PEP = _ours("PEP probit", "probit", "ep", "parallel", 2000)
+SEP = _ours("SEP probit", "probit", "ep", "sequential", 2000)
 OURS = (PPL, SPL, LAPLACE, PEP, SEP)
 
-SKLEARN = Contestant("scikit-learn Laplace logit", "sklearn_", {}, 2000, 4000)
-GPBOOST = Contestant("GPBoost Laplace probit", "gpboost_", {"likelihood": "probit"}, 2000, 4000)
-GPBOOST_LOGIT = Contestant("GPBoost Laplace logit", "gpboost_", {"likelihood": "logit"}, 2000, 4000)
-GPY_PARALLEL = Contestant("GPy EP parallel", "gpy_", {"parallel": "yes", "mode": "nested"}, 351, 1000)
-GPY_SEQUENTIAL = Contestant(
-    "GPy EP sequential", "gpy_", {"parallel": "no", "mode": "nested"}, 351, 1000
-)
+SKLEARN = Contestant("scikit-learn Laplace logit", "sklearn_", {}, 2000, 2000)
+GPBOOST = Contestant("GPBoost Laplace probit", "gpboost_", {"likelihood": "probit"}, 2000, 2000)
+GPBOOST_LOGIT = Contestant("GPBoost Laplace logit", "gpboost_", {"likelihood": "logit"}, 2000, 2000)
+GPY_PARALLEL = Contestant("GPy EP parallel", "gpy_", {"parallel": "yes", "mode": "nested"}, 351, 351)
+GPY_SEQUENTIAL = Contestant("GPy EP sequential", "gpy_", {"parallel": "no", "mode": "nested"}, 351, 351)
 GPY_DEFAULT = Contestant("GPy EP alternated", "gpy_", {"parallel": "no", "mode": "alternated"}, 699)
 GPYTORCH = Contestant("GPyTorch variational probit", "gpytorch_", {}, 2000)
-BAYESNEWTON = Contestant("BayesNewton PL probit", "bayesnewton_", {}, 699, 2000, JAX)
+BAYESNEWTON = Contestant("BayesNewton PL probit", "bayesnewton_", {}, 699, 1000, JAX)
 PEERS = (
     SKLEARN,
     GPBOOST,

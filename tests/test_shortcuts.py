@@ -63,6 +63,32 @@ def test_sites_of_a_sweep_are_the_rules_own(name, rule, points):
         np.testing.assert_allclose(alone, [expected.tau[i], expected.nu[i]], rtol=1e-12, atol=1e-300)
 
 
+@pytest.mark.parametrize("policy", ["clamp", "skip", "small_variance"])
+@pytest.mark.parametrize("schedule", ["sequential", "hybrid"])
+def test_policies_for_negative_sites_work_site_by_site(policy, schedule):
+    K = np.array([[1.0, 0.8], [0.8, 1.0]])
+    with pytest.warns(postlin.NegativeSiteWarning, match=policy):
+        result = postlin.infer(
+            K,
+            np.ones(2),
+            likelihood="noisy_threshold",
+            inference=postlin.EP(policy),
+            schedule=schedule,
+            prior_mean=[-0.5, -3.0],
+        )
+    assert (result.sites.tau >= 0).all()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_predictions_keep_their_digits_after_a_gradient(data, rule):
+    d = data("crab", 80)
+    K = d.covariance(1e4, 2.0)
+    result = postlin.infer(K, d.y, inference=rule)
+    before = result.predict_latent(K[:, :7], K.diagonal()[:7])
+    result.evidence_gradient()
+    np.testing.assert_array_equal(result.predict_latent(K[:, :7], K.diagonal()[:7]), before)
+
+
 @pytest.fixture(scope="module")
 def fitted():
     rng = np.random.default_rng(1)

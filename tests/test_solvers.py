@@ -73,6 +73,29 @@ def test_search_stops_at_bounds_and_leaves_them_again():
     np.testing.assert_allclose(found.x, [20.0, 1.0], atol=1e-5)
 
 
+def test_search_goes_downhill_where_its_region_cuts_a_narrow_valley():
+    """Clipping a step to its region one parameter at a time can lead uphill."""
+    H, g = np.array([[1.0, 9.9], [9.9, 100.0]]), np.array([-5.15, -48.0])
+
+    def narrow(x):
+        return float(g @ x + 0.5 * x @ H @ x), g + H @ x
+
+    seen = []
+    found = minimise(lambda x: (seen.append(narrow(x)[0]), narrow(x))[1], np.zeros(2), WIDE, gain=1e-12)
+    np.testing.assert_allclose(found.x, np.linalg.solve(H, -g), rtol=1e-3)
+    assert max(seen) < 60.0
+
+
+def test_search_does_not_take_a_gentle_slope_for_the_end():
+    def gentle(x):
+        return 500.0 + 1e-3 * float(np.cosh(x[0] - 8.0)) / 1490.0, np.array(
+            [1e-3 * np.sinh(x[0] - 8.0) / 1490.0]
+        )
+
+    found = minimise(gentle, np.zeros(1), WIDE[:1], gain=1e-8)
+    assert found.x[0] > 1.0
+
+
 def test_search_walks_a_slope_that_flattens():
     """As an amplitude that grows without end, ever less in need of it."""
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 from threadpoolctl import LibController, ThreadpoolController  # a dependency of scikit-learn
 
@@ -29,7 +30,9 @@ def blas_threads(n: int) -> Iterator[None]:
         if _users == 1:
             _before[:] = [(library, library.num_threads) for library in _libraries()]
             for library, _ in _before:
-                if n <= _ONE_THREAD or (len(_before) > 1 and "numpy" in library.filepath):
+                if n <= _ONE_THREAD or (
+                    len(_before) > 1 and Path(library.filepath).parent.name == "numpy.libs"
+                ):
                     library.set_num_threads(1)
     try:
         yield

@@ -33,14 +33,17 @@ def as_object(value: object, registry: dict[str, type], kind: type[Kind], what: 
     raise ValueError(f"{what} must be one of {names} or a {kind.__name__} object, got {value!r}.")
 
 
-def check_covariance(K: object) -> Array:
-    """A covariance matrix: square, finite, symmetric, positive semi-definite; stored row by row."""
+def check_covariance(K: object, matrices: int = 0) -> Array:
+    """A covariance matrix: square, finite, symmetric, positive semi-definite; stored row by row.
+
+    Refused where so many matrices of its size do not fit the memory.
+    """
     matrix = _as_numbers(K, "K must be a square matrix of numbers")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"K must be a square matrix, got shape {matrix.shape}.")
     if len(matrix) == 0:
         raise ValueError("K is empty: at least one point is needed.")
-    check_memory(len(matrix), INFER_MATRICES)
+    check_memory(len(matrix), matrices)
     if not np.isfinite(matrix).all():
         i, j = np.argwhere(~np.isfinite(matrix))[0]
         raise ValueError(f"K must be finite, but K[{i}, {j}] is {matrix[i, j]}.")

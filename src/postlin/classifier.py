@@ -233,7 +233,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         fitted = self._model.infer(kernel, self.approximation_.sites)
         fitted.approximation.warn(self._model.schedule, self.tol, self.max_iter, stacklevel=3)
         value = fitted.approximation.log_evidence
-        return (value, fitted.gradient()) if eval_gradient else value
+        gradient = fitted.gradient() if eval_gradient else None
+        self._model.forget()
+        return value if gradient is None else (value, gradient)
 
     def _check_parameters(self) -> Kernel:
         """Everything that can be wrong without looking at data."""

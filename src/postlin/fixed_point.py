@@ -261,7 +261,9 @@ class _Search:
     def _climb(self, iterate: Iterate | None) -> Iterate | None:
         """Newton's method for the mode; None where it fails: no log-concave likelihood, then."""
         climb = Climb(self.problem, iterate.posterior if iterate else None)
-        while self._may_go_on and not (iterate and self.done(iterate)):
+        while not (iterate and self.done(iterate)):
+            if 2 * self.n_factorisations > self.budget + 1:  # leave some to the strides
+                return None
             new = self._evaluate(climb.sites())
             if new is None:
                 return None

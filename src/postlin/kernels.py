@@ -77,7 +77,7 @@ class Term(ABC):
         """K̄ is symmetric: what stands below the diagonal counts twice."""
         total: Any = 0.0
         for rows, columns in lower_panels(self.n):
-            part = 2.0 * K_bar.T[rows, columns]
+            part = 2.0 * K_bar[rows, columns]
             corner = part[: part.shape[1]]
             corner[:] = np.tril(corner)
             diagonal_of(corner)[:] *= 0.5

@@ -87,7 +87,9 @@ class Fitted(NamedTuple):
         """The log evidence at the fixed point, to second order in the residual, and its gradient."""
         problem, iterate = self.approximation.problem, self.approximation.solution.iterate
         adjoint = adjoint_at(problem, iterate, accuracy)
-        value = self.approximation.log_evidence + adjoint.correction
+        value = self.approximation.log_evidence
+        if self.approximation.converged:  # if only to a loose tolerance
+            value += adjoint.correction
         by_kernel = self.gram.pull_back(by_covariance(iterate, adjoint))
         if self.split is None:
             return value, np.array(by_kernel)

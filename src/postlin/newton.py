@@ -52,7 +52,7 @@ def _residual_after(
     view = SiteView(m + sigma * mean, v * variance, tau, nu, 1.0 - tau * v * variance)
     try:
         wanted = problem.rule.propose(problem.likelihood, problem.y, view).sites
-    except ImproperCavityError:
+    except (ImproperCavityError, ValueError):  # of an improper cavity or of moments that overflow
         return None
     missing = wanted.tau - tau
     return np.array([v * missing, sigma * (wanted.nu - nu - m * missing)])

@@ -16,12 +16,14 @@ from scipy.linalg import blas
 from postlin._typing import Array
 from postlin.downdate import Downdate
 from postlin.sites import Marginals, Sites, SiteView
-from postlin.triangles import Correlation, Factor, diagonal_of, lower_panels, mirror, times
+from postlin.triangles import Correlation, Factor, diagonal_of, lower_panels, mirror, panels, times
 
 #: √τ is kept above this: sites so weak change no bit of B, but can then be divided by.
 _WEAKEST = 1e-100
 #: Where τ k and 1 − (B⁻¹)ᵢᵢ are below these, the variance has more digits as k minus what is explained.
 _WEAK, _FEW_DIGITS = 1e-2, 1e-3
+#: Of such variances so many are computed at a time.
+_COLUMNS = 128
 
 
 class GaussianPosterior:
@@ -69,8 +71,10 @@ class GaussianPosterior:
         variance = (1.0 - gap) / self._root**2
         weak = np.flatnonzero((tau * k < _WEAK) & (1.0 - gap < _FEW_DIGITS))
         if len(weak):
-            explained = self._factor.whiten(self._root[:, None] * self.K[:, weak])
-            variance[weak] = k[weak] - np.einsum("ij,ij->j", explained, explained)
+            for part in panels(len(weak), _COLUMNS):
+                rows = weak[part]
+                explained = self._factor.whiten(self._root[:, None] * self.K[rows].T)
+                variance[rows] = k[rows] - np.einsum("ij,ij->j", explained, explained)
             gap[weak] = 1.0 - tau[weak] * variance[weak]
         return variance, gap
 
@@ -105,7 +109,7 @@ class GaussianPosterior:
         In place of variances what they would be without the neighbours, k/(1 + τk): no smaller.
         """
         tau, k = self.sites.tau, self.K.diagonal()
-        gap = 1.0 / (1.0 + tau * k)
+        gap = 1.0 / (1.0 + np.maximum(tau, 0.0) * k)
         return SiteView(self.mean, gap * k, *self.sites, gap)
 
     def _negative(self) -> Downdate:
@@ -149,7 +153,7 @@ class GaussianPosterior:
         """The lower triangle of Σ in an array of its own; above it stands nothing of use."""
         sigma = np.sqrt(self.variance)
         C = self.correlation
-        covariance = np.empty((len(sigma), len(sigma)), order="F")
+        covariance = np.zeros((len(sigma), len(sigma)), order="F")
         for rows, columns in lower_panels(len(sigma)):
             part = covariance[rows, columns]
             np.multiply(C.off_diagonal(rows, columns), sigma[rows, None], out=part)
@@ -190,16 +194,10 @@ class GaussianPosterior:
 
     def _explained(self, cross: Array) -> Array:
         """The diagonal of crossᵀ Q cross with Q = T − TΣT = (K + T⁻¹)⁻¹."""
-        explained: Array
-        if "correlation" in self.__dict__:
-            tau = self.sites.tau
-            pull = np.sqrt(self.variance) * tau
-            scaled = np.asfortranarray(pull[:, None] * cross)
-            explained = np.einsum("ij,ij,i->j", cross, cross, tau * self.gap)
-            explained -= np.einsum("ij,ij->j", scaled, self.correlation.off_diagonal_times(scaled))
-            return explained
+        if "correlation" in self.__dict__:  # T − TΣT itself would lose digits
+            self.release()
         whitened = self._factor.whiten(self._root[:, None] * cross)
-        explained = np.einsum("ij,ij->j", whitened, whitened)
+        explained: Array = np.einsum("ij,ij->j", whitened, whitened)
         if self._downdate:
             widening = self._downdate.response @ cross
             explained -= np.einsum("ij,ij->j", widening, widening)

@@ -49,15 +49,17 @@ def minimise(
     radius = _FIRST
     for _ in range(max_evaluations - 1):
         free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
-        step = np.clip(x + _step(model, slope, free, radius), low, high) - x
+        step = _step(model, slope, free, np.maximum(low - x, -radius), np.minimum(high - x, radius))
         promised = _promise(model, slope, step)
-        length = float(np.abs(step).max())
-        is_flat = float(np.abs(slope[free]).max(initial=0.0)) <= _FLAT
-        if (is_flat and promised <= gain * max(1.0, abs(value))) or length < _SHORTEST:
+        length = float(np.abs(step).max(initial=0.0))
+        least = gain * max(1.0, abs(value))
+        if length < _SHORTEST or (promised <= least and _is_flat(model, slope[free], least)):
             return Minimum(x, value, None)
         new_value, new_slope = objective(x + step)
-        model = _updated(model, step, new_slope - slope, new_slope)
-        success = (value - new_value) / promised
+        # values may be wrong by what is not worth a step: such a loss is none
+        success = (value - new_value + least) / (max(promised, 0.0) + least)
+        if new_slope.any():  # else nothing could be computed there, and nothing is learned
+            model = _updated(model, step, new_slope - slope, new_slope)
         if success > _MOST:
             radius = min(_LONGEST, max(radius, 2.0 * length))
         elif success < _HALF:
@@ -67,20 +69,31 @@ def minimise(
     return Minimum(x, value, f"no convergence after {max_evaluations} evaluations")
 
 
-def _step(model: Array | None, slope: Array, free: np.ndarray, radius: float) -> Array:
-    """The model's step to its minimum over the free parameters, or as far as the region goes."""
+def _is_flat(model: Array | None, slope: Array, least: float) -> bool:
+    """Whether what the model promises can be believed: it may not know every slope's end."""
+    steepest = float(np.abs(slope).max(initial=0.0))
+    return steepest <= (_FLAT if model is not None else min(_FLAT, least))
+
+
+def _step(model: Array | None, slope: Array, free: np.ndarray, low: Array, high: Array) -> Array:
+    """Towards the model's minimum over the free parameters, within a box.
+
+    Where the way leaves the box that parameter stays at its edge, and the others go on from there: the
+    model falls all along.
+    """
     if model is None:
-        return -np.clip(np.where(free, slope, 0.0), -radius, radius)
+        return np.clip(np.where(free, -slope, 0.0), low, high)
     step = np.zeros_like(slope)
     while free.any():
-        rest = slope[free] + model[np.ix_(free, ~free)] @ step[~free]
-        step[free] = -np.linalg.solve(model[np.ix_(free, free)], rest)
-        far = free & (np.abs(step) > radius)
-        if not far.any():
+        move = np.zeros_like(slope)
+        move[free] = -np.linalg.solve(model[np.ix_(free, free)], (slope + model @ step)[free])
+        room = np.full_like(move, np.inf)
+        np.divide(np.where(move > 0, high, low) - step, move, out=room, where=move != 0)
+        part = min(1.0, float(room.min()))
+        step += part * move
+        if part == 1.0:
             break
-        # those that would go too far go as far as they may, and the others adapt to it
-        step[far] = np.clip(step[far], -radius, radius)
-        free = free & ~far
+        free = free & (room > part)
     return step
 
 
@@ -96,7 +109,7 @@ def _updated(model: Array | None, step: Array, change: Array, slope: Array) -> A
         moved = np.abs(step) > _SHORTEST
         measured = np.divide(change, step, out=np.zeros_like(step), where=moved)
         # no curvature seen: expect a step of one
-        model = np.diag(np.where(measured > 0, measured, np.maximum(np.abs(slope), 1.0)))
+        model = np.diag(np.where(measured > 0, measured, np.maximum(np.abs(slope), _SHORTEST)))
     along = model @ step
     expected, seen = float(step @ along), float(step @ change)
     if expected < _NO_CURVATURE:

@@ -138,7 +138,7 @@ class EP(Rule):
         """What stands in for negative sites, and its derivatives by them."""
         zero, one = np.zeros_like(sites.tau), np.ones_like(sites.tau)
         if self.negative_sites == "skip":
-            return Sites(view.tau, view.nu), np.zeros((2, 2, len(zero)))
+            return Sites(view.tau, view.nu), np.array([[zero, zero], [zero, zero]])
         if self.negative_sites == "small_variance":
             # a site of no precision at all has no mean that could be kept
             safe = np.where(where, np.minimum(sites.tau, -_NO_PRECISION / view.variance), 1.0)

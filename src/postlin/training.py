@@ -83,9 +83,10 @@ def train(
         if k > 0:
             search.restart()
         optimum, value, messages[k] = _optimise(search, theta, kernel.bounds, optimizer)
-        bests.append((value, optimum))
-    winner = int(np.argmin([value for value, _ in bests]))
-    best = search.at(bests[winner][1])
+        bests.append((value, optimum, search.sites))
+    winner = int(np.argmin([value for value, *_ in bests]))
+    _, optimum, search.sites = bests[winner]
+    best = search.at(optimum)
     logger.info(
         "%s: log evidence %.6f after %d evaluations",
         best.kernel,
@@ -103,6 +104,8 @@ class _Search:
         self.kernel = kernel
         self.sites = SitePath(start)
         self.path: list[tuple[Array, float]] = []
+        #: Whether the optimiser can live with values that are exact to second order only.
+        self.may_be_rough = False
         self._steepness = np.inf
         self._known: dict[bytes, tuple[float, Array]] = {}
 
@@ -125,6 +128,8 @@ class _Search:
             return (value, slope.copy()) if eval_gradient else value
         try:
             value, slope = self._evaluate(theta, eval_gradient)
+            if not (np.isfinite(value) and np.isfinite(slope).all()):
+                raise NotPositiveDefiniteError("the evidence or its gradient is not finite.")
         except NotPositiveDefiniteError:
             logger.debug("theta %s: no posterior", theta)
             return (-_HOPELESS, np.zeros_like(theta)) if eval_gradient else -_HOPELESS
@@ -137,7 +142,9 @@ class _Search:
 
     def _evaluate(self, theta: Array, eval_gradient: bool) -> tuple[float, Array]:
         """Minus the log evidence and its gradient; inference as exact as the slope deserves."""
-        tol = max(self.model.tol, min(_LOOSE, _LOOSE * self._steepness)) if eval_gradient else None
+        tol = self.model.tol
+        if self.may_be_rough and eval_gradient:
+            tol = max(tol, min(_LOOSE, _LOOSE * self._steepness))
         fitted = self.at(theta, tol)
         approximation = fitted.approximation
         logger.debug(
@@ -148,7 +155,7 @@ class _Search:
         )
         if not eval_gradient:
             return -approximation.log_evidence, np.zeros(0)
-        value, gradient = fitted.value_and_gradient(max(EXACT, _ADJOINT * (tol or 0.0)))
+        value, gradient = fitted.value_and_gradient(max(EXACT, _ADJOINT * tol))
         return -value, -gradient
 
 
@@ -160,6 +167,7 @@ def _optimise(
         optimum, value = optimizer(search, theta, bounds=bounds)
         return np.asarray(optimum, float), float(value), None
     if optimizer == "bfgs":
+        search.may_be_rough = True
         return minimise(search, theta, bounds, gain=_LEAST_GAIN)
     if optimizer == "fmin_l_bfgs_b":
         return _l_bfgs_b(search, theta, bounds)

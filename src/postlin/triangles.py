@@ -168,11 +168,8 @@ class Correlation:
         return product
 
     def off_diagonal_times(self, x: Array) -> Array:
-        """(C − I) x, for one vector or for columns."""
-        if x.ndim == 1:
-            return times(self._array, x)
-        product: Array = blas.dsymm(1.0, self._array, x, lower=1)
-        return product
+        """(C − I) x."""
+        return times(self._array, x)
 
     def squared_times(self, x: Array) -> Array:
         """(C∘C) x."""

@@ -7,6 +7,8 @@ from postlin.sites import Sites
 
 #: An extrapolation farther than this, in known steps, is not trusted.
 _FAR = 5.0
+#: Changes of log τ beyond which a site is left as it was.
+_STEADY = 5.0
 #: How many solved points are kept.
 _MEMORY = 8
 
@@ -42,8 +44,10 @@ class SitePath:
             weight * (_coordinates(other) - _coordinates(sites))
             for weight, (_, other) in zip(weights, near, strict=True)
         )
-        positive = sites.tau > 0
-        root = np.exp(0.5 * log_tau)
+        # what goes to nothing by orders of magnitude is not linear in anything
+        steady = np.abs(log_tau - _coordinates(sites)[0]) < _STEADY
+        positive = (sites.tau > 0) & steady
+        root = np.exp(0.5 * np.where(steady, log_tau, 0.0))
         return Sites(np.where(positive, root**2, sites.tau), np.where(positive, root * pull, sites.nu))
 
 
