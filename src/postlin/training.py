@@ -46,7 +46,7 @@ _LOOSE = 3e-3
 #: The accuracy of the adjoint beside that tolerance.
 _ADJOINT = 1e-3
 #: A step that gains less than this, relatively, is the last.
-_LEAST_GAIN = 1e-9
+_LEAST_GAIN = 4e-9
 #: Steps of finite differences, wide enough for an evidence that is iterated to a tolerance.
 _DIFFERENCE = 1e-4
 
