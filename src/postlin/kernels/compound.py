@@ -1,0 +1,57 @@
+"""Kernels made of kernels: sums, products and powers."""
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Exponentiation, Product, Sum
+
+from postlin._typing import Array
+from postlin.kernels.terms import Blocks, Gram, Points, Term, bind, term_for
+
+
+class _Pair(Term):
+    def __init__(self, kernel: Sum | Product, points: Points) -> None:
+        super().__init__(kernel, points)
+        self._left, self._right = bind(kernel.k1, points), bind(kernel.k2, points)
+
+
+@term_for(Sum)
+class _Sum(_Pair):
+    def blocks(self, kernel: Sum) -> Blocks:
+        left, right = self._left.blocks(kernel.k1), self._right.blocks(kernel.k2)
+
+        def block(rows: slice, columns: slice) -> Gram:
+            a, b = left(rows, columns), right(rows, columns)
+            return Gram(a.K + b.K, lambda K_bar: a.pull_back(K_bar) + b.pull_back(K_bar))
+
+        return block
+
+
+@term_for(Product)
+class _Product(_Pair):
+    def blocks(self, kernel: Product) -> Blocks:
+        left, right = self._left.blocks(kernel.k1), self._right.blocks(kernel.k2)
+
+        def block(rows: slice, columns: slice) -> Gram:
+            a, b = left(rows, columns), right(rows, columns)
+            return Gram(a.K * b.K, lambda K_bar: a.pull_back(K_bar * b.K) + b.pull_back(K_bar * a.K))
+
+        return block
+
+
+@term_for(Exponentiation)
+class _Power(Term):
+    def __init__(self, kernel: Exponentiation, points: Points) -> None:
+        super().__init__(kernel, points)
+        self._base = bind(kernel.kernel, points)
+
+    def blocks(self, kernel: Exponentiation) -> Blocks:
+        base, power = self._base.blocks(kernel.kernel), kernel.exponent
+
+        def block(rows: slice, columns: slice) -> Gram:
+            a = base(rows, columns)
+
+            def pull_back(K_bar: Array) -> list[float]:
+                return a.pull_back(K_bar * (power * a.K ** (power - 1)))
+
+            return Gram(np.asarray(a.K**power), pull_back)
+
+        return block

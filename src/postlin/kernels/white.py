@@ -1,0 +1,39 @@
+"""White noise taken out of a kernel, so that it can be folded into the likelihood."""
+
+from typing import NamedTuple
+
+from sklearn.gaussian_process.kernels import Kernel, Sum, WhiteKernel
+
+
+class WhiteSplit(NamedTuple):
+    """A kernel without its white-noise terms, and their summed level."""
+
+    smooth: Kernel
+    noise: float
+    is_white: tuple[bool, ...]  # for each free log-parameter of the whole kernel
+
+
+def split_white(kernel: Kernel) -> WhiteSplit:
+    """Take the white-noise terms out of a sum of kernels."""
+    smooth: Kernel | None = None
+    noise = 0.0
+    is_white: list[bool] = []
+    for term in _summands(kernel):
+        white = type(term) is WhiteKernel
+        is_white += [white] * term.n_dims
+        if white:
+            noise += term.noise_level
+        else:
+            smooth = term if smooth is None else smooth + term
+    if smooth is None or noise == 0.0:
+        raise ValueError(
+            f"fold_noise=True needs a kernel that is a sum with a WhiteKernel and something else, got "
+            f"{kernel}: add + WhiteKernel(...) or set fold_noise=False."
+        )
+    return WhiteSplit(smooth, noise, tuple(is_white))
+
+
+def _summands(kernel: Kernel) -> list[Kernel]:
+    if type(kernel) is Sum:
+        return _summands(kernel.k1) + _summands(kernel.k2)
+    return [kernel]
