@@ -20,9 +20,9 @@ from store import Store, disturbed
 
 FOLDER = HERE / ".store"
 #: Seconds after which a measurement is ended.
+LIMIT = 600
 #: Fits that take longer than this are made once.
 _SLOW = 30.0
-LIMIT = 600
 
 
 def interpreter(contestant: Contestant) -> str | None:

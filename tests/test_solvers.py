@@ -10,7 +10,7 @@ from postlin import Sites
 from postlin.evidence import log_evidence
 from postlin.gradient import adjoint_at
 from postlin.krylov import gmres
-from postlin.quasi_newton import minimise
+from postlin.quasi_newton import _updated, minimise
 from postlin.warm_start import SitePath
 
 
@@ -170,3 +170,15 @@ def test_evidence_of_rough_inference_is_corrected_to_second_order(data, inferenc
     assert near < 0.02 * far  # a hundredth
     if inference != "ep":  # EP's evidence is stationary in the sites: nothing to correct
         assert near < 0.3 * plain
+
+
+def test_a_slope_that_does_not_fit_its_values_spoils_no_model():
+    """Seen with inference too loose: ever shorter steps along which the slope changes all the same."""
+    model = np.eye(2)
+    forgotten = False
+    for k in range(14):
+        step = -1e-5 * 0.25**k * np.ones(2)
+        model = _updated(model, step, np.array([-0.005, 0.010]), np.array([-0.002, 0.022]))
+        forgotten |= model is None
+        assert model is None or np.linalg.cond(model) < 1e14
+    assert forgotten

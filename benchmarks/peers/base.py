@@ -29,7 +29,7 @@ class Fit(NamedTuple):
     evaluations: int | None = None
 
 
-class Evaluator:
+class Evaluator(ABC):
     """Evidence and gradient at fixed θ on some data.
 
     ``cold`` begins from nothing, the data not yet looked at. ``warm`` begins from where the last call
@@ -38,9 +38,9 @@ class Evaluator:
 
     warm: Callable[[np.ndarray], float] | None = None
 
+    @abstractmethod
     def cold(self, theta: np.ndarray) -> float:
         """The log evidence, its gradient computed too."""
-        raise NotImplementedError
 
 
 class Peer(ABC):

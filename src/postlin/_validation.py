@@ -16,7 +16,7 @@ Kind = TypeVar("Kind")
 
 #: Matrices of n² doubles alive at the same time (measured), K among them: in ``infer`` with its
 #: gradient, and in a fit that learns a kernel beside what the kernel itself holds.
-INFER_MATRICES = FIT_MATRICES = 4
+MATRICES = 4
 #: Variances beyond this overflow when squared twice.
 _HUGE = 1e75
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from postlin import likelihoods, rules, schedules
 from postlin._threads import blas_threads
 from postlin._typing import Array
-from postlin._validation import FIT_MATRICES, as_object, check_memory, check_tolerance
+from postlin._validation import MATRICES, as_object, check_memory, check_tolerance
 from postlin.exceptions import ConvergenceWarning
 from postlin.inference import MAX_ITER, TOL
 from postlin.kernels import matrices_held, split_white
@@ -274,7 +274,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "Only binary classification is supported. The type of the target is "
                 f"{type_of_target(y)}: y must hold two classes."
             )
-        check_memory(len(y), FIT_MATRICES + matrices_held(kernel))
+        check_memory(len(y), MATRICES + matrices_held(kernel))
         return X, y
 
     def _validate(self, kernel: Kernel, *data: Any, reset: bool = True) -> Any:

@@ -214,6 +214,7 @@ class _Search:
         problem = self.problem
         if self.n_sweeps < self.schedule.sweeps and not cautious:
             posterior = iterate.posterior if iterate else None
+            self.n_factorisations += int(posterior is not None and posterior.is_released)
             sites, overruled = sweep(problem, posterior, block=self.schedule.block, damping=damping)
             self.n_sweeps += 1
             self.overruled |= overruled

@@ -9,7 +9,7 @@ import numpy as np
 from postlin import likelihoods, rules, schedules
 from postlin._typing import Array
 from postlin._validation import (
-    INFER_MATRICES,
+    MATRICES,
     as_object,
     check_covariance,
     check_prior_mean,
@@ -242,7 +242,7 @@ def infer(
     (True, -3.8495)
 
     """
-    K = check_covariance(K, INFER_MATRICES)
+    K = check_covariance(K, MATRICES)
     problem = Problem(
         K,
         check_prior_mean(prior_mean, len(K)),

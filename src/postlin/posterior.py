@@ -60,6 +60,11 @@ class GaussianPosterior:
         self.__dict__.pop("_factor", None)
         self.__dict__.pop("correlation", None)
 
+    @property
+    def is_released(self) -> bool:
+        """Whether the next question costs a factorisation."""
+        return not {"_factor", "correlation"} & self.__dict__.keys()
+
     @cached_property
     def _from_positive(self) -> tuple[Array, Array]:
         """Variances and 1 − τv given the positive sites alone.

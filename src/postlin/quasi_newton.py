@@ -24,6 +24,8 @@ _FLAT = 2e-3
 _SHORTEST = 1e-8
 #: Models flatter than this are not made flatter still.
 _NO_CURVATURE = 1e-100
+#: A model worse conditioned than this is no model.
+_CONDITION = 1e14
 #: Below this part of the model's curvature along a step, the measured one is not believed.
 _BELIEVED = 0.2
 
@@ -103,8 +105,11 @@ def _promise(model: Array | None, slope: Array, step: Array) -> float:
     return -float(slope @ step) - 0.5 * curvature
 
 
-def _updated(model: Array | None, step: Array, change: Array, slope: Array) -> Array:
-    """The BFGS update, damped as Powell's so that the model stays positive definite."""
+def _updated(model: Array | None, step: Array, change: Array, slope: Array) -> Array | None:
+    """The BFGS update, damped as Powell's so that the model stays positive definite.
+
+    Where it would not be so to rounding, the model is forgotten.
+    """
     if model is None:
         moved = np.abs(step) > _SHORTEST
         measured = np.divide(change, step, out=np.zeros_like(step), where=moved)
@@ -119,7 +124,8 @@ def _updated(model: Array | None, step: Array, change: Array, slope: Array) -> A
         change = share * change + (1.0 - share) * along
         seen = float(step @ change)
     update: Array = np.outer(change, change) / seen - np.outer(along, along) / expected
-    return model + update
+    model = model + update
+    return model if np.linalg.cond(model) < _CONDITION else None
 
 
 def _shrinkage(slope_before: float, slope_after: float) -> float:

@@ -41,8 +41,8 @@ Optimizer = Callable[..., tuple[Array, float]]
 
 #: What an evidence that cannot be computed counts as.
 _HOPELESS = -1e100
-#: The tolerance of inference during a search, and per unit of slope.
-_LOOSE = 3e-3
+#: The tolerance of inference during a search, per unit of slope, and the loosest.
+_LOOSE, _LOOSEST = 3e-3, 1e-2
 #: The accuracy of the adjoint beside that tolerance.
 _ADJOINT = 1e-3
 #: A step that gains less than this, relatively, is the last.
@@ -74,7 +74,8 @@ def train(
     """Maximise the evidence from the kernel's own parameters, and from random ones."""
     if optimizer is None or kernel.n_dims == 0:
         return Training(model.infer(kernel, start), None, [])
-    search = _Search(model, kernel, start)
+    # BFGS can live with values that are exact to second order only; others expect the digits.
+    search = _Search(model, kernel, start, _LOOSEST if optimizer == "bfgs" else model.tol)
     starts = [kernel.theta]
     starts += [rng.uniform(kernel.bounds[:, 0], kernel.bounds[:, 1]) for _ in range(restarts)]
     messages: dict[int, str | None] = {}
@@ -99,13 +100,12 @@ def train(
 class _Search:
     """The objective of the optimisers: minus log evidence, warm-started along the path."""
 
-    def __init__(self, model: Model, kernel: Kernel, start: Sites | None) -> None:
+    def __init__(self, model: Model, kernel: Kernel, start: Sites | None, loosest: float) -> None:
         self.model = model
         self.kernel = kernel
         self.sites = SitePath(start)
         self.path: list[tuple[Array, float]] = []
-        #: Whether the optimiser can live with values that are exact to second order only.
-        self.may_be_rough = False
+        self._loosest = loosest
         self._steepness = np.inf
         self._known: dict[bytes, tuple[float, Array]] = {}
 
@@ -142,9 +142,8 @@ class _Search:
 
     def _evaluate(self, theta: Array, eval_gradient: bool) -> tuple[float, Array]:
         """Minus the log evidence and its gradient; inference as exact as the slope deserves."""
-        tol = self.model.tol
-        if self.may_be_rough and eval_gradient:
-            tol = max(tol, min(_LOOSE, _LOOSE * self._steepness))
+        loosest = self._loosest if eval_gradient else self.model.tol
+        tol = max(self.model.tol, min(loosest, _LOOSE * self._steepness))
         fitted = self.at(theta, tol)
         approximation = fitted.approximation
         logger.debug(
@@ -155,7 +154,7 @@ class _Search:
         )
         if not eval_gradient:
             return -approximation.log_evidence, np.zeros(0)
-        value, gradient = fitted.value_and_gradient(max(EXACT, _ADJOINT * tol))
+        value, gradient = fitted.value_and_gradient(max(EXACT, _ADJOINT * min(tol, _LOOSE)))
         return -value, -gradient
 
 
@@ -167,7 +166,6 @@ def _optimise(
         optimum, value = optimizer(search, theta, bounds=bounds)
         return np.asarray(optimum, float), float(value), None
     if optimizer == "bfgs":
-        search.may_be_rough = True
         return minimise(search, theta, bounds, gain=_LEAST_GAIN)
     if optimizer == "fmin_l_bfgs_b":
         return _l_bfgs_b(search, theta, bounds)

@@ -1,5 +1,7 @@
 """Kernels made of kernels: sums, products and powers."""
 
+from abc import abstractmethod
+
 import numpy as np
 from sklearn.gaussian_process.kernels import Exponentiation, Product, Sum
 
@@ -12,29 +14,28 @@ class _Pair(Term):
         super().__init__(kernel, points)
         self._left, self._right = bind(kernel.k1, points), bind(kernel.k2, points)
 
+    def blocks(self, kernel: Sum | Product) -> Blocks:
+        left, right = self._left.blocks(kernel.k1), self._right.blocks(kernel.k2)
+        return lambda rows, columns: self._join(left(rows, columns), right(rows, columns))
+
+    @staticmethod
+    @abstractmethod
+    def _join(a: Gram, b: Gram) -> Gram:
+        """What two blocks make."""
+
 
 @term_for(Sum)
 class _Sum(_Pair):
-    def blocks(self, kernel: Sum) -> Blocks:
-        left, right = self._left.blocks(kernel.k1), self._right.blocks(kernel.k2)
-
-        def block(rows: slice, columns: slice) -> Gram:
-            a, b = left(rows, columns), right(rows, columns)
-            return Gram(a.K + b.K, lambda K_bar: a.pull_back(K_bar) + b.pull_back(K_bar))
-
-        return block
+    @staticmethod
+    def _join(a: Gram, b: Gram) -> Gram:
+        return Gram(a.K + b.K, lambda K_bar: a.pull_back(K_bar) + b.pull_back(K_bar))
 
 
 @term_for(Product)
 class _Product(_Pair):
-    def blocks(self, kernel: Product) -> Blocks:
-        left, right = self._left.blocks(kernel.k1), self._right.blocks(kernel.k2)
-
-        def block(rows: slice, columns: slice) -> Gram:
-            a, b = left(rows, columns), right(rows, columns)
-            return Gram(a.K * b.K, lambda K_bar: a.pull_back(K_bar * b.K) + b.pull_back(K_bar * a.K))
-
-        return block
+    @staticmethod
+    def _join(a: Gram, b: Gram) -> Gram:
+        return Gram(a.K * b.K, lambda K_bar: a.pull_back(K_bar * b.K) + b.pull_back(K_bar * a.K))
 
 
 @term_for(Exponentiation)

@@ -4,7 +4,9 @@ With s = Σₖ (xₖ − x'ₖ)²/ℓₖ² the gradient by log ℓₖ is (xₖ �
 the function s ↦ (K, −2 ∂K/∂s); all else is common to them.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
+from itertools import compress
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -50,6 +52,25 @@ _MATERN: dict[float, Profile] = {
 }
 
 
+#: Squared distances to K and to its derivatives by the log-parameters, in the kernel's order.
+Isotropic = Callable[[Array], tuple[Array, Callable[[], tuple[Array, ...]]]]
+
+
+def _isotropic_blocks(kernel: Kernel, squared_distances: Array, profile: Isotropic) -> Blocks:
+    free = [not parameter.fixed for parameter in kernel.hyperparameters]
+
+    def block(rows: slice, columns: slice) -> Gram:
+        K, derivatives = profile(squared_distances[rows, columns])
+
+        def pull_back(K_bar: Array) -> list[float]:
+            wanted = compress(derivatives(), free)
+            return [float(np.einsum("ij,ij->", K_bar, by_parameter)) for by_parameter in wanted]
+
+        return Gram(K, pull_back if any(free) else no_parameters)
+
+    return block
+
+
 class _Stationary(Term):
     """A profile with one length scale or with one for every feature."""
 
@@ -60,21 +81,17 @@ class _Stationary(Term):
 
     def blocks(self, kernel: Kernel) -> Blocks:
         profile = _MATERN[kernel.nu] if isinstance(kernel, Matern) else _squared_exponential
-        fixed = kernel.hyperparameter_length_scale.fixed
         if kernel.anisotropic:
+            fixed = kernel.hyperparameter_length_scale.fixed
             return self._anisotropic(profile, np.asarray(kernel.length_scale), fixed)
-        squared, scale = self.points.squared_distances, float(np.squeeze(kernel.length_scale)) ** -2
+        scale = _inverse_square(kernel)
 
-        def block(rows: slice, columns: slice) -> Gram:
-            s = scale * squared[rows, columns]
+        def isotropic(squared: Array) -> tuple[Array, Callable[[], tuple[Array]]]:
+            s = scale * squared
             K, slope = profile(s)
+            return K, lambda: (slope * s,)
 
-            def pull_back(K_bar: Array) -> list[float]:
-                return [float(np.einsum("ij,ij,ij->", K_bar, slope, s))]
-
-            return Gram(K, no_parameters if fixed else pull_back)
-
-        return block
+        return _isotropic_blocks(kernel, self.points.squared_distances, isotropic)
 
     def _anisotropic(self, profile: Profile, length_scale: Array, fixed: bool) -> Blocks:
         X = self.points.centred / length_scale
@@ -116,63 +133,61 @@ class _Matern(_Stationary):
 
 
 class _Isotropic(Term):
-    """Kernels with one length scale only, of which some have a second parameter."""
+    """Kernels with one length scale only and a second parameter."""
 
     @classmethod
     def needs_distances(cls, kernel: Kernel) -> bool:
         """Always."""
         return True
 
+    def blocks(self, kernel: Kernel) -> Blocks:
+        return _isotropic_blocks(kernel, self.points.squared_distances, self._profile(kernel))
+
+    @staticmethod
+    @abstractmethod
+    def _profile(kernel: Kernel) -> Isotropic:
+        """K and its derivatives as functions of the squared distance."""
+
 
 @term_for(RationalQuadratic)
 class _RationalQuadratic(_Isotropic):
-    """(1 + s/2α)^−α."""
+    """(1 + s/2α)^−α; parameters α and ℓ."""
 
-    def blocks(self, kernel: RationalQuadratic) -> Blocks:
-        squared, alpha = self.points.squared_distances, kernel.alpha
-        scale = float(np.squeeze(kernel.length_scale)) ** -2
-        free = not kernel.hyperparameter_alpha.fixed, not kernel.hyperparameter_length_scale.fixed
+    @staticmethod
+    def _profile(kernel: RationalQuadratic) -> Isotropic:
+        alpha, scale = kernel.alpha, _inverse_square(kernel)
 
-        def block(rows: slice, columns: slice) -> Gram:
-            s = scale * squared[rows, columns]
+        def profile(squared: Array) -> tuple[Array, Callable[[], tuple[Array, Array]]]:
+            s = scale * squared
             base = 1.0 + s / (2.0 * alpha)
             K = base**-alpha
+            return K, lambda: (K * (0.5 * s / base - alpha * np.log(base)), K * s / base)
 
-            def pull_back(K_bar: Array) -> list[float]:
-                weighted = K_bar * K
-                by_alpha = np.einsum("ij,ij->", weighted, 0.5 * s / base - alpha * np.log(base))
-                by_length = np.einsum("ij,ij->", weighted, s / base)
-                return [
-                    float(v) for v, wanted in zip((by_alpha, by_length), free, strict=True) if wanted
-                ]
-
-            return Gram(K, pull_back)
-
-        return block
+        return profile
 
 
 @term_for(ExpSineSquared)
 class _ExpSineSquared(_Isotropic):
-    """exp(−2 sin²(π d/p)/ℓ²)."""
+    """exp(−2 sin²(π d/p)/ℓ²); parameters ℓ and p."""
 
-    def blocks(self, kernel: ExpSineSquared) -> Blocks:
-        squared, period = self.points.squared_distances, kernel.periodicity
-        scale = float(np.squeeze(kernel.length_scale)) ** -2
-        free = not kernel.hyperparameter_length_scale.fixed, not kernel.hyperparameter_periodicity.fixed
+    @staticmethod
+    def _profile(kernel: ExpSineSquared) -> Isotropic:
+        period, scale = kernel.periodicity, _inverse_square(kernel)
 
-        def block(rows: slice, columns: slice) -> Gram:
-            angle = np.pi / period * np.sqrt(squared[rows, columns])
+        def profile(squared: Array) -> tuple[Array, Callable[[], tuple[Array, Array]]]:
+            angle = np.pi / period * np.sqrt(squared)
             sine = np.sin(angle)
             K = np.exp(-2.0 * scale * sine**2)
 
-            def pull_back(K_bar: Array) -> list[float]:
-                weighted = 4.0 * scale * K_bar * K * sine
-                by_length = np.einsum("ij,ij->", weighted, sine)
-                by_period = np.einsum("ij,ij->", weighted, angle * np.cos(angle))
-                return [
-                    float(v) for v, wanted in zip((by_length, by_period), free, strict=True) if wanted
-                ]
+            def derivatives() -> tuple[Array, Array]:
+                common = 4.0 * scale * K * sine
+                return common * sine, common * angle * np.cos(angle)
 
-            return Gram(K, pull_back)
+            return K, derivatives
 
-        return block
+        return profile
+
+
+def _inverse_square(kernel: Kernel) -> float:
+    """1/ℓ² of a kernel with one length scale."""
+    return float(np.squeeze(kernel.length_scale)) ** -2
