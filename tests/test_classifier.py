@@ -26,6 +26,7 @@ PAPER = ConstantKernel(10.0) * RBF(1.0) + WhiteKernel(0.1, "fixed")
 @parametrize_with_checks(
     [GPClassifier(), GPClassifier(inference="ep"), GPClassifier(inference="laplace")]
 )
+@pytest.mark.filterwarnings("ignore:.*is at its .* bound")  # of the few and random rows there
 def test_scikit_learn_checks(estimator, check):
     if getattr(check, "func", check).__name__ == "check_array_api_input":
         pytest.skip("needs SCIPY_ARRAY_API=1 at import")
@@ -179,7 +180,7 @@ def test_warm_start_goes_on_from_the_last_fit(crab):
 
 
 def test_warm_start_with_another_kernel_uses_that_kernel(crab):
-    model = GPClassifier(warm_start=True).fit(crab.X[:40], crab.y[:40])
+    model = GPClassifier(warm_start=True, optimizer=None).fit(crab.X[:40], crab.y[:40])
     model.set_params(kernel=2.0 * Matern(1.0) + WhiteKernel(0.1)).fit(crab.X[:40], crab.y[:40])
     assert "Matern" in str(model.kernel_)
     model.set_params(kernel=2.0 * RBF([1.0, 1.0])).fit(crab.X[:40, :2], crab.y[:40])
@@ -213,8 +214,10 @@ def test_kernels_that_are_no_covariance_are_refused(crab):
 
 
 def test_one_length_scale_in_a_list(crab):
-    listed = GPClassifier(RBF([1.0], "fixed") + WhiteKernel(0.1)).fit(crab.X[:40], crab.y[:40])
-    plain = GPClassifier(RBF(1.0, "fixed") + WhiteKernel(0.1)).fit(crab.X[:40], crab.y[:40])
+    listed, plain = (
+        GPClassifier(RBF(one, "fixed") + WhiteKernel(0.1, (1e-12, 1e5))).fit(crab.X[:40], crab.y[:40])
+        for one in ([1.0], 1.0)
+    )
     assert listed.log_marginal_likelihood_value_ == plain.log_marginal_likelihood_value_
 
 
@@ -264,7 +267,7 @@ def test_applications_with_handlers_get_the_records(crab, caplog):
 
 def test_inference_that_did_not_converge_is_said(crab):
     with pytest.warns(ConvergenceWarning, match="residual"):
-        model = GPClassifier(PAPER, optimizer=None, max_iter=1).fit(crab.X[:60], crab.y[:60])
+        model = GPClassifier(PAPER, optimizer=None, max_iter_predict=1).fit(crab.X[:60], crab.y[:60])
     assert not model.converged_
 
 
@@ -286,7 +289,6 @@ Y2 = np.array([0, 1, 0, 1])
         ({}, [[np.inf, 0], [1, 1]], [0, 1], "contains infinity"),
         ({}, X2, [0, 1, np.nan, 1], "contains NaN"),
         ({}, X2, [1, 1, 1, 1], "one class only"),
-        ({}, X2, [0, 1, 2, 1], "Only binary classification"),
         ({}, X2, [0, 1], "inconsistent numbers of samples"),
         ({}, X2, [0.1, 0.2, 0.3, 0.4], "Unknown label type"),
         (
@@ -300,7 +302,7 @@ Y2 = np.array([0, 1, 0, 1])
         ({"optimizer": "adam"}, X2, Y2, r"optimizer must be 'fmin_l_bfgs_b'"),
         ({"kernel": "rbf"}, X2, Y2, "kernel must be a scikit-learn kernel"),
         ({"tol": 0.0}, X2, Y2, "tol must be a positive number"),
-        ({"max_iter": 0}, X2, Y2, "max_iter must be a positive integer"),
+        ({"max_iter_predict": 0}, X2, Y2, "max_iter_predict must be a positive integer"),
         ({"n_restarts_optimizer": -1}, X2, Y2, "n_restarts_optimizer must be 0 or more"),
         ({"likelihood": "noisy_threshold", "inference": "laplace"}, X2, Y2, "gradient is"),
         (

@@ -78,7 +78,7 @@ def test_evaluate_fit_and_predict_on_a_table_of_ones_own(table, tmp_path):
 
 
 def test_saved_models_predict_what_the_estimator_does(table, tmp_path):
-    from postlin.cli.model_file import load
+    from postlin import load
     from postlin.cli.tables import load_data
 
     postlin(
@@ -99,7 +99,8 @@ def test_saved_models_predict_what_the_estimator_does(table, tmp_path):
 
     X = StandardScaler().fit_transform(source.X)
     direct = make_classifier("PPL", "noisy_threshold").fit(X, source.codes)
-    np.testing.assert_allclose(model.probabilities(source.X), direct.predict_proba(X), atol=1e-7)
+    frame = pd.DataFrame(source.X, columns=list(source.feature_names))
+    np.testing.assert_allclose(model.predict_proba(frame), direct.predict_proba(X), atol=1e-7)
 
 
 def test_parquet_is_read_too(table, tmp_path):
@@ -185,16 +186,10 @@ def test_foreign_damaged_and_older_models_are_refused(table, tmp_path):
     (tmp_path / "foreign").write_bytes(b"PK not a model")
     (tmp_path / "cut").write_bytes(good.read_bytes()[:-200])
     np.savez(tmp_path / "other.npz", a=np.ones(3))
-    with np.load(good) as file:
-        arrays = dict(file)
-    about = json.loads(arrays["about"].tobytes()) | {"version": "99.0"}
-    arrays["about"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
-    np.savez(tmp_path / "newer.npz", **arrays)
     messages = {
         "foreign": "not a postlin model",
-        "cut": "not a postlin model",
+        "cut": "is damaged",
         "other.npz": "not a postlin model",
-        "newer.npz": "was written by postlin 99.0",
     }
     for name, message in messages.items():
         out = postlin("predict", table, "--model", tmp_path / name)

@@ -8,6 +8,7 @@ import postlin
 from peers.base import Evaluator, Fit, Peer
 from postlin import GPClassifier, likelihoods, rules, schedules
 from postlin.classifier import default_kernel
+from postlin.hyperparameters import Hyperparameters
 from postlin.inference import MAX_ITER, TOL
 from postlin.model import Model
 
@@ -30,14 +31,14 @@ class Postlin(Peer):
 
     def evaluator(self, X, y):
         """What the optimiser evaluates at every step."""
-        return _Evaluator(lambda: self.model(X, y))
+        likelihood = likelihoods.REGISTRY[self.options["likelihood"]]()
+        return _Evaluator(lambda: self.model(X, y), Hyperparameters(default_kernel(), likelihood))
 
     def model(self, X, y):
         """The data and the method, with no hyperparameters."""
         return Model(
             X,
             y,
-            likelihoods.REGISTRY[self.options["likelihood"]](),
             rules.REGISTRY[self.options["inference"]](),
             schedules.REGISTRY[self.options["schedule"]](),
             TOL,
@@ -53,15 +54,15 @@ class Postlin(Peer):
 
 
 class _Evaluator(Evaluator):
-    def __init__(self, make):
-        self._make = make
+    def __init__(self, make, start):
+        self._make, self._start = make, start
 
     def cold(self, theta):
         self._model, self._sites = self._make(), None
         return self.warm(theta)
 
     def warm(self, theta):
-        fitted = self._model.infer(default_kernel().clone_with_theta(np.asarray(theta)), self._sites)
+        fitted = self._model.infer(self._start.at(np.asarray(theta)), self._sites)
         evidence = fitted.approximation.log_evidence
         fitted.gradient()
         if not fitted.approximation.converged:

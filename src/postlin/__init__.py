@@ -5,12 +5,15 @@ from postlin.classifier import GPClassifier
 from postlin.exceptions import (
     ConvergenceWarning,
     ImproperCavityError,
+    ModelFileError,
     NegativeSiteWarning,
     NotPositiveDefiniteError,
 )
+from postlin.files import load, save
 from postlin.inference import Approximation, infer
 from postlin.rules import EP, PL, Laplace
 from postlin.sites import Sites
+from postlin.training import Evaluation
 
 __version__ = "0.1.0"
 
@@ -19,15 +22,19 @@ __all__ = [
     "PL",
     "Approximation",
     "ConvergenceWarning",
+    "Evaluation",
     "GPClassifier",
     "ImproperCavityError",
     "Laplace",
+    "ModelFileError",
     "NegativeSiteWarning",
     "NotPositiveDefiniteError",
     "Sites",
     "datasets",
     "infer",
     "likelihoods",
+    "load",
     "rules",
+    "save",
     "schedules",
 ]

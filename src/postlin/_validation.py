@@ -107,6 +107,21 @@ def check_prior_mean(prior_mean: object, n: int) -> Array:
     return np.broadcast_to(mean, (n,)).copy()
 
 
+def check_weights(weights: object, n: int, what: str = "weights") -> Array:
+    """N finite numbers, none of them negative and not all of them zero."""
+    numbers = _as_numbers(weights, f"{what} must be an array of numbers")
+    if numbers.shape != (n,):
+        raise ValueError(f"{what} must have shape ({n},), got {numbers.shape}.")
+    bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
+    if len(bad):
+        raise ValueError(
+            f"{what} must be finite and not negative, but that of row {bad[0]} is {numbers[bad[0]]:g}."
+        )
+    if not numbers.any():
+        raise ValueError(f"{what} is zero everywhere: no observation is left.")
+    return numbers
+
+
 def check_start(start: object, n: int) -> Sites | None:
     """Finite sites for n points, or None."""
     if start is None:
@@ -125,12 +140,12 @@ def check_start(start: object, n: int) -> Sites | None:
     return sites
 
 
-def check_tolerance(tol: object, max_iter: object) -> None:
+def check_tolerance(tol: object, max_iter: object, option: str = "max_iter") -> None:
     """Tol > 0 and max_iter ≥ 1."""
     if not is_real(tol) or not 0 < float(tol) < np.inf:  # type: ignore[arg-type]
         raise ValueError(f"tol must be a positive number, got {tol!r}.")
     if isinstance(max_iter, bool) or not isinstance(max_iter, Integral) or max_iter < 1:
-        raise ValueError(f"max_iter must be a positive integer, got {max_iter!r}.")
+        raise ValueError(f"{option} must be a positive integer, got {max_iter!r}.")
 
 
 def _as_numbers(values: object, message: str) -> Array:

@@ -1,33 +1,29 @@
 """``GPClassifier``: the scikit-learn estimator. Validation, labels and plumbing; no mathematics."""
 
 import warnings
-from collections.abc import Iterator
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, WhiteKernel
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, Kernel, WhiteKernel
+from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from postlin import likelihoods, rules, schedules
-from postlin._threads import blas_threads
+from postlin import likelihoods, multiclass, rules, schedules
 from postlin._typing import Array
-from postlin._validation import MATRICES, as_object, check_memory, check_tolerance
-from postlin.exceptions import ConvergenceWarning
-from postlin.inference import MAX_ITER, TOL
+from postlin._validation import MATRICES, as_object, check_memory, check_tolerance, check_weights
+from postlin.findings import Findings
+from postlin.fitting import Plan, fit_tasks
+from postlin.hyperparameters import Hyperparameters
+from postlin.inference import TOL
 from postlin.kernels import matrices_held, split_white
 from postlin.likelihoods import BinaryLikelihood
-from postlin.model import Model
-from postlin.posterior import GaussianPosterior
+from postlin.multiclass import Decomposition, OneVsOne
 from postlin.rules import Rule
 from postlin.schedules import Schedule
-from postlin.sites import Marginals, Sites
-from postlin.training import OPTIMIZERS, Optimizer, Training, shown_log, train
-
-#: Entries of the covariances with new points that are held at a time: 8 MiB.
-_BLOCK = 2**20
+from postlin.training import OPTIMIZERS, Callback, Optimizer
 
 
 def default_kernel() -> Kernel:
@@ -35,14 +31,17 @@ def default_kernel() -> Kernel:
     return ConstantKernel(10.0, (1e-5, 1e10)) * RBF(1.0, (1e-5, 1e5)) + WhiteKernel(0.1, "fixed")
 
 
-class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian process classification by posterior linearisation, EP or Laplace.
+
+    Parameters that scikit-learn's ``GaussianProcessClassifier`` has too mean the same here.
 
     Parameters
     ----------
     kernel : scikit-learn kernel, default ``10.0 * RBF(1.0) + WhiteKernel(0.1, "fixed")``
         The covariance function; its free parameters are learned by maximising the evidence.
     likelihood : {"probit", "logit", "noisy_threshold"} or a likelihood object
+        ``NoisyThreshold(epsilon_bounds=(low, high))`` learns its label-noise rate too.
     inference : {"pl", "ep", "laplace"} or a rule object with options
     schedule : {"parallel", "sequential", "hybrid"} or a schedule object with options
     optimizer : "bfgs", "fmin_l_bfgs_b", "bfgs_finite_differences", callable or None
@@ -50,34 +49,49 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         paper's, without bounds. A callable has scikit-learn's signature; None keeps the kernel as it
         is.
     n_restarts_optimizer : int, default 0
-        Further starts, drawn log-uniformly within the kernel's bounds.
+        Further starts, drawn log-uniformly within the bounds.
     fold_noise : bool, default False
         Move the kernel's white noise into the likelihood. The model stays the same, the latent
         function becomes the noise-free one, and PL with the noisy threshold becomes more accurate.
-    tol, max_iter : float, int
+    tol, max_iter_predict : float, int
         Inference is iterated until no site moves by more than ``tol`` in units of its marginal,
-        or ``max_iter`` factorisations are spent.
+        or ``max_iter_predict`` factorisations are spent.
     warm_start : bool, default False
-        Start the next fit from the kernel parameters and the sites of the last one.
+        Start the next fit from the parameters and the sites of the last one.
     copy_X_train : bool, default True
         Keep a copy of the training data rather than a reference.
     random_state : int, RandomState or None
         For the restarts.
+    multi_class : {"one_vs_rest", "one_vs_one"}, default "one_vs_rest"
+        How more than two classes are taken apart. Both have probabilities.
+    shared_kernel : bool, default False
+        Whether these problems share their hyperparameters, or each learns its own.
+    class_weight : dict, "balanced" or None
+        Weights of the classes; "balanced" gives all of them the same in sum.
+    n_jobs : int or None
+        How many of the problems are fitted side by side. Results do not depend on it.
+    callback : callable or None
+        Called with an ``Evaluation`` after every evaluation of the evidence.
+    keep_on_interrupt : bool, default False
+        Whether Ctrl-C ends the search for hyperparameters at the best found so far, with a warning,
+        rather than the fit.
     verbose : int, default 0
         1 shows a line a fit, 2 a line an evaluation of the evidence, on standard error, through
         the logger ``postlin``.
 
     Attributes
     ----------
-    kernel_ : the kernel with the parameters learned
-    classes_ : the two labels, sorted; probabilities are in this order
-    n_features_in_ : int
-    log_marginal_likelihood_value_ : float, the log evidence at ``kernel_.theta``
-    approximation_ : the ``Approximation`` of the posterior over latent values
-    converged_ : bool, whether inference converged at ``kernel_``
-    n_iter_ : int, the iterations that inference took there
+    classes_, n_classes_ : the labels, sorted; probabilities are in this order
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn
+    kernel_, likelihood_ : with the parameters learned; a ``CompoundKernel`` of many classes
+    log_marginal_likelihood_value_ : float, the log evidence; of many classes its mean
+    base_estimator_ : the fit of two classes, or all of them in ``base_estimator_.estimators_``
+    approximation_ : of two classes, the ``Approximation`` of the posterior over latent values
+    converged_, n_iter_ : whether inference converged, and the iterations that it took
     evidence_path_ : list of (theta, log evidence), every evaluation of the optimiser in order
-    X_train_, y_train_ : the training data, and labels as −1 and +1
+    loo_predict_proba_, loo_log_score_ : leave-one-out predictions, without refitting
+    diagnostics_ : how inference went, and which rows are hard
+    relevance_ : features by relevance, for kernels with a length scale for each
 
     Examples
     --------
@@ -102,10 +116,16 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_restarts_optimizer: int = 0,
         fold_noise: bool = False,
         tol: float = TOL,
-        max_iter: int = MAX_ITER,
+        max_iter_predict: int = 100,
         warm_start: bool = False,
         copy_X_train: bool = True,
         random_state: int | np.random.RandomState | None = None,
+        multi_class: str = "one_vs_rest",
+        shared_kernel: bool = False,
+        class_weight: dict[Any, float] | str | None = None,
+        n_jobs: int | None = None,
+        callback: Callback | None = None,
+        keep_on_interrupt: bool = False,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -116,195 +136,194 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_restarts_optimizer = n_restarts_optimizer
         self.fold_noise = fold_noise
         self.tol = tol
-        self.max_iter = max_iter
+        self.max_iter_predict = max_iter_predict
         self.warm_start = warm_start
         self.copy_X_train = copy_X_train
         self.random_state = random_state
+        self.multi_class = multi_class
+        self.shared_kernel = shared_kernel
+        self.class_weight = class_weight
+        self.n_jobs = n_jobs
+        self.callback = callback
+        self.keep_on_interrupt = keep_on_interrupt
         self.verbose = verbose
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn the hyperparameters and the posterior from labelled rows.
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn the kernel's parameters and the posterior from data with two classes."""
-        kernel = self._check_parameters()
-        start = None
-        if self.warm_start and hasattr(self, "approximation_") and _alike(kernel, self.kernel_):
-            kernel = kernel.clone_with_theta(np.clip(self.kernel_.theta, *kernel.bounds.T))
-            start = self.approximation_.sites
-        return self._fit(kernel, X, y, start)
-
-    def _fit(self, kernel: Kernel, X: Any, y: Any, start: Sites | None) -> Self:
-        """Fit from these parameters and, where they belong to as many points, these sites."""
-        X, y = self._check_data(kernel, X, y)
+        A row of weight w counts as w rows; one of weight zero is not looked at.
+        """
+        plan = self._plan()
+        X, y = self._validate(plan.start.kernel, X, y)
+        check_classification_targets(y)
+        X, y, weight, kept = self._weighted(X, y, sample_weight)
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) == 1:
             raise ValueError(
-                f"y holds one class only, {classes[0]}; a classifier needs examples of two."
+                f"y holds one class only, {classes[0]}; a classifier needs examples of two classes."
             )
-        rule, likelihood, schedule = self._parts()
-        model = Model(
+        check_memory(len(y), MATRICES + matrices_held(plan.start.kernel))
+        kind = OneVsOne if len(classes) == 2 else multiclass.REGISTRY[self.multi_class]
+        tasks = kind.tasks(classes, codes)
+        fits = fit_tasks(
+            plan,
             np.copy(X) if self.copy_X_train else X,
-            np.where(codes == 1, 1.0, -1.0),
-            likelihood,
-            rule,
-            schedule,
-            self.tol,
-            self.max_iter,
-            self.fold_noise,
+            weight,
+            tasks,
+            check_random_state(self.random_state),
+            self._before(plan.start, classes, len(tasks)),
+            shared=self.shared_kernel,
+            n_jobs=self.n_jobs,
         )
-        with blas_threads(len(y)), shown_log(self.verbose):
-            model.check(kernel)
-            training = train(
-                model,
-                kernel,
-                self.optimizer,
-                restarts=self.n_restarts_optimizer,
-                rng=check_random_state(self.random_state),
-                start=start if start is not None and len(start.tau) == len(y) else None,
-            )
-        model.forget()
-        self._store(model, classes, training)
+        self.classes_, self.n_classes_ = classes, len(classes)
+        self._kept, self._codes, self._weight = kept, codes, weight
+        self._decomposition: Decomposition = kind(len(classes), fits)
+        self.base_estimator_ = fits[0] if len(classes) == 2 else self._decomposition
+        self._warn()
         return self
 
     def predict(self, X: Any) -> Array:
-        """The more probable label of each row."""
-        check_is_fitted(self)
-        if self._likelihood.symmetric:  # then the sign of the mean decides
-            X = self._validate(self.kernel_, X, reset=False)
-            positive = np.concatenate([p.predict_mean(c) for p, c, _ in self._crossed(X)]) > 0
-        else:
-            positive = np.argmax(self.predict_proba(X), axis=1) > 0
-        labels: Array = self.classes_[positive.astype(int)]
+        """The most probable label of each row."""
+        X = self._new(X)
+        labels: Array = self.classes_[self._decomposition.predict(X)]
         return labels
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the labels, in the order of ``classes_``."""
-        latent = self.latent_mean_and_variance(X)
-        plus, minus = self._likelihood.jets(*latent)
-        probabilities: Array = np.exp(np.stack([minus.log_z, plus.log_z], axis=1))
-        return probabilities
+        X = self._new(X)
+        return self._decomposition.predict_proba(X)
 
-    def latent_mean_and_variance(self, X: Any) -> Marginals:
-        """Mean and variance of the latent value at each row."""
-        check_is_fitted(self)
-        X = self._validate(self.kernel_, X, reset=False)
-        with blas_threads(len(self.y_train_)):
-            parts = [
-                posterior.predict(cross, self._latent_kernel.diag(rows))
-                for posterior, cross, rows in self._crossed(X)
-            ]
-        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Marginals(mean, variance)
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel with the parameters learned; of many classes one with all of theirs."""
+        kernels = [estimator.kernel_ for estimator in self._estimators]
+        return kernels[0] if len(kernels) == 1 else CompoundKernel(kernels)
 
-    def _crossed(self, X: Any) -> Iterator[tuple[GaussianPosterior, Array, Any]]:
-        """Covariances of the training rows with those of X, a block at a time."""
-        posterior = self.approximation_.solution.iterate.posterior
-        width = max(16, _BLOCK // len(self.y_train_))
-        for first in range(0, len(X), width):
-            rows = X[first : first + width]
-            yield posterior, self._latent_kernel(self.X_train_, rows), rows
+    @property
+    def log_marginal_likelihood_value_(self) -> float:
+        """The log evidence; of many classes its mean over the problems with two."""
+        return float(np.mean([e.log_marginal_likelihood_value_ for e in self._estimators]))
 
     def log_marginal_likelihood(
         self, theta: Array | None = None, eval_gradient: bool = False, clone_kernel: bool = True
     ) -> float | tuple[float, Array]:
         """The log evidence at ``theta``, with its gradient on request; fitted parameters if None.
 
-        With ``clone_kernel=False`` the parameters are written into ``kernel_``.
+        Of many classes it is the mean over the problems with two, and ``theta`` holds the parameters
+        of one kernel for all of them or those of all of them. With ``clone_kernel=False`` the
+        parameters are written into ``kernel_``.
         """
         check_is_fitted(self)
+        if theta is None and not eval_gradient:
+            return self.log_marginal_likelihood_value_
+        estimators = self._estimators
+        n = len(estimators[0].hyperparameters.theta)
         if theta is None:
-            if not eval_gradient:
-                return self.log_marginal_likelihood_value_
-            theta = self.kernel_.theta
+            theta = np.concatenate([e.hyperparameters.theta for e in estimators])
         theta = np.asarray(theta, float)
-        if theta.shape != self.kernel_.theta.shape or not np.isfinite(theta).all():
+        if len(estimators) > 1 and theta.shape not in ((n,), (n * len(estimators),)):
             raise ValueError(
-                f"theta must hold {self.kernel_.n_dims} finite log-parameters, as kernel_.theta does, "
-                f"got {theta}."
+                f"theta must hold {n} log-parameters, or {n * len(estimators)} for all "
+                f"{len(estimators)} kernels, got shape {theta.shape}."
             )
-        if clone_kernel:
-            kernel = self.kernel_.clone_with_theta(theta)
-        else:
-            kernel = self.kernel_
-            kernel.theta = theta
-        fitted = self._model.infer(kernel, self.approximation_.sites)
-        fitted.approximation.warn(self._model.schedule, self.tol, self.max_iter, stacklevel=3)
-        value = fitted.approximation.log_evidence
-        gradient = fitted.gradient() if eval_gradient else None
-        self._model.forget()
-        return value if gradient is None else (value, gradient)
+        whole = len(estimators) > 1 and theta.shape != (n,)
+        each = np.split(theta, len(estimators)) if whole else [theta] * len(estimators)
+        answers: list[Any] = [
+            estimator.log_marginal_likelihood(part, eval_gradient, clone_kernel)
+            for estimator, part in zip(estimators, each, strict=True)
+        ]
+        if not eval_gradient:
+            return float(np.mean(answers))
+        values, gradients = zip(*answers, strict=True)
+        together = np.concatenate(gradients) / len(estimators) if whole else np.mean(gradients, axis=0)
+        return float(np.mean(values)), together
 
-    def _check_parameters(self) -> Kernel:
-        """Everything that can be wrong without looking at data."""
+    def _plan(self) -> Plan:
+        """All parameters, checked as far as they can be without data."""
+        if isinstance(self.kernel, CompoundKernel):
+            raise ValueError("kernel cannot be a CompoundKernel")
         if not (self.kernel is None or isinstance(self.kernel, Kernel)):
             raise ValueError(f"kernel must be a scikit-learn kernel or None, got {self.kernel!r}.")
         kernel = default_kernel() if self.kernel is None else clone(self.kernel)
-        rule, likelihood, _ = self._parts()
+        rule = as_object(self.inference, rules.REGISTRY, Rule, "inference")
+        likelihood = as_object(self.likelihood, likelihoods.REGISTRY, BinaryLikelihood, "likelihood")
         if self.fold_noise:  # which makes every likelihood differentiable
             split_white(kernel)
         else:
             rule.check(likelihood)
-        check_tolerance(self.tol, self.max_iter)
+        self._check_options()
+        start = Hyperparameters(kernel, likelihood)
+        if self.optimizer is not None and len(start.theta):
+            start.check_bounds(finite=self.n_restarts_optimizer > 0)
+        return Plan(
+            start,
+            rule,
+            as_object(self.schedule, schedules.REGISTRY, Schedule, "schedule"),
+            self.optimizer,
+            self.n_restarts_optimizer,
+            self.fold_noise,
+            self.tol,
+            self.max_iter_predict,
+            self.callback,
+            self.keep_on_interrupt,
+            self.verbose,
+        )
+
+    def _check_options(self) -> None:
+        check_tolerance(self.tol, self.max_iter_predict, "max_iter_predict")
         if not (self.optimizer is None or callable(self.optimizer) or self.optimizer in OPTIMIZERS):
             names = ", ".join(map(repr, OPTIMIZERS))
             raise ValueError(f"optimizer must be {names}, a callable or None, got {self.optimizer!r}.")
-        if self.n_restarts_optimizer < 0:
-            raise ValueError(
-                f"n_restarts_optimizer must be 0 or more, got {self.n_restarts_optimizer}."
-            )
-        if self.optimizer is not None and kernel.n_dims:
-            _check_bounds(kernel, finite=self.n_restarts_optimizer > 0)
-        return kernel
+        restarts = self.n_restarts_optimizer
+        if isinstance(restarts, bool) or not isinstance(restarts, Integral) or restarts < 0:
+            raise ValueError(f"n_restarts_optimizer must be 0 or more, got {restarts!r}.")
+        if self.multi_class not in multiclass.REGISTRY:
+            names = ", ".join(map(repr, multiclass.REGISTRY))
+            raise ValueError(f"multi_class must be one of {names}, got {self.multi_class!r}.")
 
-    def _parts(self) -> tuple[Rule, BinaryLikelihood, Schedule]:
-        return (
-            as_object(self.inference, rules.REGISTRY, Rule, "inference"),
-            as_object(self.likelihood, likelihoods.REGISTRY, BinaryLikelihood, "likelihood"),
-            as_object(self.schedule, schedules.REGISTRY, Schedule, "schedule"),
-        )
-
-    def _check_data(self, kernel: Kernel, X: Any, y: Any) -> tuple[Any, Any]:
-        X, y = self._validate(kernel, X, y)
-        check_classification_targets(y)
-        if type_of_target(y) != "binary":
-            raise ValueError(
-                "Only binary classification is supported. The type of the target is "
-                f"{type_of_target(y)}: y must hold two classes."
+    def _weighted(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Any, Any, Array | None, np.ndarray]:
+        """The rows that count, their weights (None: one each), and which rows they are."""
+        weight = np.ones(len(y))
+        if sample_weight is not None:
+            weight = check_weights(
+                _check_sample_weight(sample_weight, X, dtype=np.float64), len(y), "sample_weight"
             )
-        check_memory(len(y), MATRICES + matrices_held(kernel))
-        return X, y
+        if self.class_weight is not None:
+            classes, codes = np.unique(y, return_inverse=True)
+            of_class = compute_class_weight(self.class_weight, classes=classes, y=y)
+            weight = check_weights(weight * of_class[codes], len(y), "class_weight")
+        kept = np.flatnonzero(weight > 0)
+        if len(kept) < len(y):
+            X, y, weight = X[kept], y[kept], weight[kept]
+        return X, y, None if (weight == 1.0).all() else weight, kept
+
+    def _before(self, start: Hyperparameters, classes: Array, n_tasks: int) -> list[Any]:
+        """The fits to start from, if there are any of the same kind."""
+        if self.warm_start and hasattr(self, "base_estimator_"):
+            fits = self._estimators
+            same = len(fits) == n_tasks and np.array_equal(classes, self.classes_)
+            if same and _alike(start.kernel, fits[0].kernel_):
+                return list(fits)
+        return [None] * n_tasks
 
     def _validate(self, kernel: Kernel, *data: Any, reset: bool = True) -> Any:
         if kernel.requires_vector_input:
             return validate_data(self, *data, reset=reset, dtype=np.float64)
         return validate_data(self, *data, reset=reset, dtype=None, ensure_2d=False)
 
-    def _store(self, model: Model, classes: Array, training: Training) -> None:
-        """Keep what was learned, all at once, and say what must be known about it."""
-        fitted = training.best
-        approximation = fitted.approximation
-        self.classes_ = classes
-        self.X_train_, self.y_train_ = model.X, model.y
-        self.kernel_ = fitted.kernel
-        self.approximation_ = approximation
-        self.evidence_path_ = training.path
-        self.log_marginal_likelihood_value_ = approximation.log_evidence
-        self.converged_ = approximation.converged
-        self.n_iter_ = approximation.n_iter
-        self._model = model
-        self._latent_kernel = fitted.latent_kernel
-        self._likelihood = fitted.likelihood
-        approximation.warn(model.schedule, self.tol, self.max_iter, stacklevel=5)
-        if training.message is not None:
-            warnings.warn(
-                f"the optimiser did not converge ({training.message}); give it another start with "
-                "n_restarts_optimizer, or scale the features.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+    def _new(self, X: Any) -> Any:
+        """Rows to predict, validated."""
+        check_is_fitted(self)
+        return self._validate(self._estimators[0].kernel_, X, reset=False)
+
+    def _warn(self) -> None:
+        """Say what must be known about the fit."""
+        for fit in self._estimators:
+            about = f"{fit.name}: " if self.n_classes_ > 2 else ""
+            for warning in fit.complaints():
+                warnings.warn(type(warning)(f"{about}{warning}"), stacklevel=3)
 
 
 def _alike(one: Kernel, other: Kernel) -> bool:
@@ -314,22 +333,3 @@ def _alike(one: Kernel, other: Kernel) -> bool:
         return False
     pairs = [(getattr(one, p), getattr(other, p)) for p in parts if hasattr(one, p)]
     return all(_alike(a, b) for a, b in pairs)
-
-
-def _check_bounds(kernel: Kernel, *, finite: bool) -> None:
-    """The start must lie within the bounds, and restarts need bounds to draw from."""
-    outside = (kernel.theta < kernel.bounds[:, 0]) | (kernel.theta > kernel.bounds[:, 1])
-    names = [
-        h.name if h.n_elements == 1 else f"{h.name}[{k}]"
-        for h in kernel.hyperparameters
-        if not h.fixed
-        for k in range(h.n_elements)
-    ]
-    for k in np.flatnonzero(outside):
-        low, high = np.exp(kernel.bounds[k])
-        raise ValueError(
-            f"the bounds of {names[k]}, ({low:g}, {high:g}), exclude its start "
-            f"{np.exp(kernel.theta[k]):g}: widen them or change the start."
-        )
-    if finite and not np.isfinite(kernel.bounds).all():
-        raise ValueError("restarts need finite bounds on every kernel parameter to draw starts from.")

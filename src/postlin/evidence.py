@@ -23,22 +23,40 @@ class SiteScales(NamedTuple):
     """log sᵢ, and what it and the sites contribute to the gradient of log Z.
 
     ``gradient``, an array [column, point], holds the derivatives of the whole log Z at fixed K by
-    each point's dm, dv, dτ and dν − m dτ; ``by_noise`` those by a noise variance in the likelihood.
+    each point's dm, dv, dτ and dν − m dτ; ``by_parameters`` those by each of the likelihood's.
     """
 
     value: Array
     gradient: Array
-    by_noise: Array
+    by_parameters: list[Array]
 
 
 def log_evidence(problem: Problem, iterate: Iterate) -> float:
     """Log Z at this point of the iteration."""
-    return iterate.posterior.log_normaliser + float(site_scales(problem, iterate).value.sum())
+    posterior, observations = iterate.posterior, problem.observations
+    value = posterior.log_normaliser + float(site_scales(problem, iterate).value.sum())
+    if observations is not None:
+        value += observations.log_scale(observations.one(posterior.view).tau)
+    return value
 
 
 def site_scales(problem: Problem, iterate: Iterate) -> SiteScales:
-    """The form of the evidence that the rule and the likelihood call for."""
-    view, y, likelihood = iterate.posterior.view, problem.y, problem.likelihood
+    """The form of the evidence that the rule and the likelihood call for, over all observations."""
+    view, observations = iterate.posterior.view, problem.observations
+    if observations is None:
+        return _site_scales(problem, view)
+    view = observations.one(view)
+    one, weight = _site_scales(problem, view), observations.weight
+    return SiteScales(
+        weight * one.value,
+        observations.by_total(weight * one.gradient, view.tau),
+        [weight * by for by in one.by_parameters],
+    )
+
+
+def _site_scales(problem: Problem, view: SiteView) -> SiteScales:
+    """For one observation of each point."""
+    y, likelihood = problem.y, problem.likelihood
     if isinstance(likelihood, ConditionalMoments):
         return _gaussian(likelihood, y, view)
     assert isinstance(likelihood, BinaryLikelihood)
@@ -60,15 +78,18 @@ def _by_cavity(likelihood: BinaryLikelihood, y: Array, view: SiteView) -> SiteSc
     """
     cavity = view.cavity
     jet = likelihood.jet(y, cavity.mean, cavity.variance)
-    tau, nu, gap, pull = view.tau, view.nu, view.gap, view.pull
-    m = cavity.mean
+    part, gap, m = view.part, view.gap, cavity.mean
+    tau, nu, pull = part * view.tau, part * view.nu, part * view.pull
     with_site = (
         0.5 * np.log(gap) + nu * m - 0.5 * tau * m**2 + 0.5 * (nu - tau * m) ** 2 * view.variance
     )
-    by_mean = jet.g - pull
-    by_variance = jet.log_z_by_v - 0.5 * (pull**2 - tau * gap)
+    # a site of weight w < 1 is removed whole, and counts w times as all else does
+    scale = 1.0 / np.where(np.asarray(part) > 0, part, 1.0)
+    by_mean = jet.g - scale * pull
+    by_variance = jet.log_z_by_v - 0.5 * scale * (pull**2 - tau * gap)
     gradient = np.einsum("kn,kcn->cn", np.array([by_mean, by_variance]), cavity_jacobian(view))
-    return SiteScales(jet.log_z - with_site, gradient, jet.log_z_by_v)
+    changes = likelihood.density_changes(y, *cavity)
+    return SiteScales(jet.log_z - scale * with_site, gradient, [change.log_z for change in changes])
 
 
 def _at_mode(likelihood: BinaryLikelihood, y: Array, view: SiteView) -> SiteScales:
@@ -77,7 +98,8 @@ def _at_mode(likelihood: BinaryLikelihood, y: Array, view: SiteView) -> SiteScal
     value = jet.log_z - view.mean * (view.nu - 0.5 * view.tau * view.mean)
     zero = np.zeros_like(value)
     gradient = np.array([jet.g - view.pull, zero, -0.5 * view.variance, zero])
-    return SiteScales(value, gradient, jet.log_z_by_v)
+    changes = likelihood.density_changes(y, view.mean, zero)
+    return SiteScales(value, gradient, [change.log_z for change in changes])
 
 
 def _by_quadrature(likelihood: BinaryLikelihood, y: Array, view: SiteView, order: int) -> SiteScales:
@@ -107,11 +129,13 @@ def _by_quadrature(likelihood: BinaryLikelihood, y: Array, view: SiteView, order
             m - mean(f),
         ]
     )
-    return SiteScales(top[:, 0] + np.log(total[:, 0]), gradient, mean(jet.log_z_by_v))
+    changes = likelihood.density_changes(y[:, None], f, np.zeros_like(f))
+    value = top[:, 0] + np.log(total[:, 0])
+    return SiteScales(value, gradient, [mean(change.log_z) for change in changes])
 
 
 def _gaussian(likelihood: ConditionalMoments, y: Array, view: SiteView) -> SiteScales:
     """Sites that are normalised in y: the evidence is the Gaussian log p̂(D)."""
     m, v = view.mean, view.variance
     value, by_m, by_v = likelihood.log_scale(y, m, v)
-    return SiteScales(value, np.array([by_m, by_v, 0.5 * (m**2 - v), m]), np.zeros_like(value))
+    return SiteScales(value, np.array([by_m, by_v, 0.5 * (m**2 - v), m]), [])

@@ -5,6 +5,7 @@ from sklearn.exceptions import ConvergenceWarning
 __all__ = [
     "ConvergenceWarning",
     "ImproperCavityError",
+    "ModelFileError",
     "NegativeSiteWarning",
     "NotPositiveDefiniteError",
 ]
@@ -28,6 +29,10 @@ class ImproperCavityError(ArithmeticError):
 
     def __reduce__(self) -> tuple[type, tuple[int, float]]:
         return type(self), (self.site, self.cavity_variance)
+
+
+class ModelFileError(ValueError):
+    """A file that holds no model, or one that cannot be trusted; or a model that no file can hold."""
 
 
 class NotPositiveDefiniteError(ArithmeticError):

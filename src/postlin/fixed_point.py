@@ -43,15 +43,23 @@ class History:
 
 
 @dataclass(frozen=True)
-class Solution:
-    """The last iterate, and how it was reached."""
+class Record:
+    """How a solve went."""
 
-    iterate: Iterate
     converged: bool
+    residual: float
     n_iter: int
     n_factorisations: int
     history: History
     overruled: np.ndarray  # sites that EP's policy has changed at any time
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The last iterate, and how it was reached."""
+
+    iterate: Iterate
+    record: Record
 
 
 def solve(
@@ -69,14 +77,15 @@ def solve(
             iterate = search.plain(start, max_iter, to_tolerance=True)
         else:
             iterate = search.run(start)
-    return Solution(
-        iterate,
+    record = Record(
         search.done(iterate),
+        iterate.size,
         search.n_iter,
         search.n_factorisations,
         search.history,
         search.overruled,
     )
+    return Solution(iterate, record)
 
 
 class _Search:
@@ -223,9 +232,9 @@ class _Search:
         if iterate and not cautious:
             wanted = iterate.proposal.sites
         elif cautious:
-            wanted = problem.rule.propose_cautiously(problem.likelihood, problem.y, view)
+            wanted = problem.propose_cautiously(view)
         else:
-            proposal = problem.rule.propose(problem.likelihood, problem.y, view)
+            proposal = problem.propose(view)
             self.overruled |= proposal.overruled
             wanted = proposal.sites
         return Sites(

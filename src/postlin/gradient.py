@@ -23,13 +23,13 @@ class Adjoint(NamedTuple):
     """What the gradient of log Z needs to know beside the posterior: vectors only.
 
     ``mean_bar`` and ``variance_bar`` are total derivatives of log Z by the marginals that K makes at
-    fixed sites, ``by_noise`` is the one by a noise variance in the likelihood, and ``correction``
-    is what log Z gains, to first order, from the present sites to the fixed point itself.
+    fixed sites, ``by_parameters`` those by the likelihood's parameters, and ``correction`` is what
+    log Z gains, to first order, from the present sites to the fixed point itself.
     """
 
     mean_bar: Array
     variance_bar: Array
-    by_noise: float
+    by_parameters: Array
     correction: float
 
 
@@ -50,11 +50,15 @@ def _adjoint_at(problem: Problem, iterate: Iterate, accuracy: float) -> Adjoint:
     seed = linearised.posterior_adjoint(by_mean, by_variance) + np.array([by_tau, by_shift])
     adjoint = linearised.solve_transposed(seed, rtol=accuracy)
     through_mean, through_variance = linearised.local_adjoint(adjoint)
-    by_noise = np.sum(adjoint * units * iterate.proposal.by_noise()) + scales.by_noise.sum()
+    changes = problem.rule.changes(problem.likelihood, problem.y, iterate.proposal.at)
+    by_parameters = [
+        np.sum(adjoint * units * iterate.proposal.by_parameter(change)) + direct.sum()
+        for change, direct in zip(changes, scales.by_parameters, strict=True)
+    ]
     return Adjoint(
         (by_mean + through_mean) / sigma,
         (by_variance + through_variance) / v,
-        float(by_noise),
+        np.array(by_parameters),
         float(np.sum(adjoint * units * iterate.move)),
     )
 

@@ -16,15 +16,17 @@ from postlin._validation import (
     check_start,
     check_targets,
     check_tolerance,
+    check_weights,
 )
+from postlin.complaints import complaints
 from postlin.evidence import log_evidence
-from postlin.exceptions import ConvergenceWarning, NegativeSiteWarning
 from postlin.fixed_point import History, Solution, solve
 from postlin.gradient import Adjoint, adjoint_at, by_covariance
 from postlin.likelihoods import BinaryLikelihood, ConditionalMoments, Likelihood
 from postlin.linearised_map import LinearisedMap
+from postlin.observations import Observations
 from postlin.problem import Problem
-from postlin.rules import EP, Rule
+from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.sites import Marginals, Sites
 
@@ -67,27 +69,27 @@ class Approximation:
         Where the covariance is so ill-conditioned that rounding alone moves the residual by more,
         up to 1e-6, that counts instead: compare ``residual``.
         """
-        return self.solution.converged
+        return self.solution.record.converged
 
     @property
     def residual(self) -> float:
         """The largest move that the rule still asks for, in units of the marginal."""
-        return self.solution.iterate.size
+        return self.solution.record.residual
 
     @property
     def n_iter(self) -> int:
         """Iterations made."""
-        return self.solution.n_iter
+        return self.solution.record.n_iter
 
     @property
     def n_factorisations(self) -> int:
         """Cholesky factorisations made, those of rejected steps included."""
-        return self.solution.n_factorisations
+        return self.solution.record.n_factorisations
 
     @property
     def history(self) -> History:
         """``history.residuals`` and ``history.means``, iteration by iteration."""
-        return self.solution.history
+        return self.solution.record.history
 
     @cached_property
     def log_evidence(self) -> float:
@@ -102,9 +104,13 @@ class Approximation:
         """∂ log evidence / ∂K, symmetric: dK changes the log evidence by the sum of its product."""
         return by_covariance(self.solution.iterate, self._adjoint)
 
-    def evidence_gradient_by_noise(self) -> float:
-        """∂ log evidence by a noise variance folded into the likelihood (``WithNoise``)."""
-        return self._adjoint.by_noise
+    def evidence_gradient_by_parameters(self) -> dict[str, float]:
+        """∂ log evidence by each parameter of the likelihood.
+
+        ``NoisyThreshold`` has its ``epsilon``, ``WithNoise`` its ``variance``.
+        """
+        names = self.problem.likelihood.parameters
+        return dict(zip(names, map(float, self._adjoint.by_parameters), strict=True))
 
     def spectral_radius(self) -> float:
         """Of the undamped parallel map at the solution: the certificate of local convergence.
@@ -164,41 +170,10 @@ class Approximation:
         p, q = np.exp(plus.log_z), np.exp(minus.log_z)
         return Marginals(p - q, 4 * p * q)
 
-    def _remedy(self, max_iter: int) -> str:
-        if self.n_factorisations >= max_iter:
-            return f"raise max_iter (now {max_iter})"
-        if isinstance(self.problem.rule, EP):
-            return "use schedule='sequential', or inference='pl', which has no such trouble"
-        return "use schedule='sequential', or add white noise to the covariance"
-
-    def warn(self, schedule: Schedule, tol: float, max_iter: int, *, stacklevel: int) -> None:
+    def warn(self, schedule: Schedule, tol: float, max_iter: int, stacklevel: int) -> None:
         """Say what must be known: not converged, or sites that a policy has overruled."""
-        rule = self.problem.rule
-        if schedule.iterations is not None and self.n_iter < schedule.iterations:
-            warnings.warn(
-                f"plain iteration broke down after {self.n_iter} of {schedule.iterations} iterations; "
-                "the result is where it stood. Use a schedule without iterations=.",
-                ConvergenceWarning,
-                stacklevel=stacklevel,
-            )
-        if not self.converged and schedule.iterations is None:
-            warnings.warn(
-                f"inference stopped after {self.n_factorisations} factorisations with residual "
-                f"{self.residual:.2g}, above tol={tol:g}; the result is approximate. To remedy it, "
-                f"{self._remedy(max_iter)}. Extreme kernel parameters are the usual cause.",
-                ConvergenceWarning,
-                stacklevel=stacklevel,
-            )
-        overruled = self.solution.overruled
-        if isinstance(rule, EP) and overruled.any():
-            rows = ", ".join(map(str, np.flatnonzero(overruled)[:5]))
-            warnings.warn(
-                f"EP asked for negative precision at {overruled.sum()} sites (rows {rows}"
-                f"{', …' if overruled.sum() > 5 else ''}), which negative_sites="
-                f'{rule.negative_sites!r} changed; "keep" is more accurate.',
-                NegativeSiteWarning,
-                stacklevel=stacklevel,
-            )
+        for message in complaints(self.solution.record, self.problem.rule, schedule, tol, max_iter):
+            warnings.warn(message, stacklevel=stacklevel)
 
 
 def infer(
@@ -208,6 +183,7 @@ def infer(
     likelihood: str | Likelihood = "probit",
     inference: str | Rule = "pl",
     schedule: str | Schedule = "parallel",
+    weights: Array | None = None,
     prior_mean: Array | float = 0.0,
     tol: float = TOL,
     max_iter: int = MAX_ITER,
@@ -224,6 +200,8 @@ def infer(
     likelihood : "probit", "logit", "noisy_threshold" or a likelihood object
     inference : "pl", "ep", "laplace" or a rule object with options
     schedule : "parallel", "sequential", "hybrid" or a schedule object with options
+    weights : array of shape (n,), optional
+        Of how many observations of its latent value each label stands for; one if not given.
     prior_mean : float or array of shape (n,)
     tol : float
         Converged means: no site moves by more than this, in units of its marginal.
@@ -249,6 +227,7 @@ def infer(
         check_targets(y, len(K)),
         as_object(likelihood, likelihoods.REGISTRY, Likelihood, "likelihood"),
         as_object(inference, rules.REGISTRY, Rule, "inference"),
+        None if weights is None else Observations(check_weights(weights, len(K))),
     )
     problem.rule.check(problem.likelihood)
     problem.likelihood.check_targets(problem.y)

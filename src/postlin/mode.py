@@ -28,7 +28,7 @@ class Climb:
         """Those at the present point; the posterior mean that they make is Newton's next."""
         problem = self._problem
         view = problem.prior_view._replace(mean=self._f)
-        return problem.rule.propose(problem.likelihood, problem.y, view).sites
+        return problem.propose(view).sites
 
     def advance(self, posterior: GaussianPosterior, residual: float) -> None:
         """Go towards the mean of the posterior that the sites made, as far as it leads up."""
@@ -46,5 +46,6 @@ class Climb:
         """Up to a constant."""
         problem = self._problem
         assert isinstance(problem.likelihood, BinaryLikelihood)
-        fit = problem.likelihood.jet(problem.y, f, np.zeros_like(f)).log_z.sum()
+        fits = problem.likelihood.jet(problem.y, f, np.zeros_like(f)).log_z
+        fit = fits.sum() if problem.observations is None else problem.observations.weight @ fits
         return float(fit - 0.5 * a @ (f - problem.prior_mean))

@@ -8,29 +8,36 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
 from postlin._validation import check_covariance
-from postlin.fixed_point import solve
+from postlin.fixed_point import Record, Solution, solve
 from postlin.gradient import EXACT, adjoint_at, by_covariance
+from postlin.hyperparameters import Hyperparameters
 from postlin.inference import Approximation
-from postlin.kernels import Gram, Term, WhiteSplit, bind, full_gram, split_white
-from postlin.likelihoods import BinaryLikelihood, WithNoise
+from postlin.kernels import Gram, Term, WhiteSplit, bind, can_split, full_gram, split_white
+from postlin.likelihoods import WithNoise
+from postlin.observations import Observations
 from postlin.problem import Problem
 from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.sites import Sites
+from postlin.triangles import diagonal_of
 
 
 @dataclass
 class Model:
-    """Data, likelihood and rule; everything about a fit but the hyperparameters."""
+    """Data and method: everything about a fit but the hyperparameters.
+
+    ``fold_noise`` moves the kernel's white noise into the likelihood. Weights treat it as every
+    observation's own, so that integer ones mean repeated rows.
+    """
 
     X: Any
     y: Array
-    likelihood: BinaryLikelihood
     rule: Rule
     schedule: Schedule
     tol: float
     max_iter: int
     fold_noise: bool = False
+    weight: Array | None = None
     _term: Term | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -39,10 +46,11 @@ class Model:
 
     def check(self, kernel: Kernel) -> None:
         """Raise ``ValueError`` where the kernel makes no covariance of the data."""
-        latent = split_white(kernel).smooth if self.fold_noise else kernel
+        split = self._split(kernel)
+        kernel = split.smooth if split else kernel
         try:
-            self._term = bind(latent, self.X)
-            K = full_gram(self._term.gram(latent), len(self.y)).K
+            self._term = bind(kernel, self.X)
+            K = full_gram(self._term.gram(kernel), len(self.y)).K
         except (TypeError, ValueError) as error:
             raise ValueError(f"the kernel {kernel} cannot be evaluated on X: {error}") from error
         try:
@@ -54,33 +62,65 @@ class Model:
         """Drop what is kept between kernels: distances, which are as large as a covariance."""
         self._term = None
 
-    def infer(self, kernel: Kernel, start: Sites | None = None, tol: float | None = None) -> "Fitted":
-        """The approximation at the parameters of ``kernel``."""
-        split = split_white(kernel) if self.fold_noise else None
-        latent_kernel = split.smooth if split else kernel
-        if self._term is None:
-            self._term = bind(latent_kernel, self.X)
-        gram = full_gram(self._term.gram(latent_kernel), len(self.y))
-        likelihood = WithNoise(self.likelihood, split.noise) if split else self.likelihood
-        problem = Problem(gram.K, np.zeros_like(self.y), self.y, likelihood, self.rule)
+    def infer(
+        self, at: Hyperparameters, start: Sites | None = None, tol: float | None = None
+    ) -> "Fitted":
+        """The approximation at these hyperparameters."""
+        prior = self._prior(at)
         solution = solve(
-            problem, self.schedule, start=start, tol=tol or self.tol, max_iter=self.max_iter
+            prior.problem, self.schedule, start=start, tol=tol or self.tol, max_iter=self.max_iter
         )
-        return Fitted(kernel, latent_kernel, gram, split, likelihood, Approximation(problem, solution))
+        return Fitted(at, prior, Approximation(prior.problem, solution))
+
+    def revive(self, at: Hyperparameters, sites: Sites, record: Record) -> Approximation:
+        """The approximation that was found before, from its sites."""
+        problem = self._prior(at).problem
+        return Approximation(problem, Solution(problem.iterate(sites), record))
+
+    def latent_kernel(self, kernel: Kernel) -> Kernel:
+        """The kernel of the latent values that predictions are about."""
+        return split_white(kernel).smooth if self.fold_noise else kernel
+
+    def _prior(self, at: Hyperparameters) -> "Prior":
+        """The problem to solve at these hyperparameters."""
+        split = self._split(at.kernel)
+        kernel = split.smooth if split else at.kernel
+        if self._term is None:
+            self._term = bind(kernel, self.X)
+        gram = full_gram(self._term.gram(kernel), len(self.y))
+        likelihood, observations = at.likelihood, None
+        if split and self.fold_noise:
+            likelihood = WithNoise(likelihood, split.noise)
+        if self.weight is not None:
+            noise = split.noise if split and not self.fold_noise else 0.0
+            observations = Observations(self.weight, noise)
+            diagonal_of(gram.K)[:] += observations.mean_noise
+        problem = Problem(gram.K, np.zeros_like(self.y), self.y, likelihood, self.rule, observations)
+        return Prior(problem, gram, split)
+
+    def _split(self, kernel: Kernel) -> WhiteSplit | None:
+        """The kernel without its white noise, where that is to be treated apart."""
+        apart = self.fold_noise or (self.weight is not None and can_split(kernel))
+        return split_white(kernel) if apart else None
+
+
+class Prior(NamedTuple):
+    """A problem with the covariance matrix it came from, the white noise apart or not."""
+
+    problem: Problem
+    gram: Gram
+    split: WhiteSplit | None
 
 
 class Fitted(NamedTuple):
-    """An approximation with the kernel it belongs to."""
+    """An approximation with the hyperparameters that it belongs to."""
 
-    kernel: Kernel
-    latent_kernel: Kernel
-    gram: Gram
-    split: WhiteSplit | None
-    likelihood: BinaryLikelihood
+    at: Hyperparameters
+    prior: Prior
     approximation: Approximation
 
     def gradient(self) -> Array:
-        """∂ log evidence by the kernel's free log-parameters, in scikit-learn's order."""
+        """∂ log evidence by the free log-parameters."""
         return self.value_and_gradient(EXACT)[1]
 
     def value_and_gradient(self, accuracy: float) -> tuple[float, Array]:
@@ -90,11 +130,23 @@ class Fitted(NamedTuple):
         value = self.approximation.log_evidence
         if self.approximation.converged:  # if only to a loose tolerance
             value += adjoint.correction
-        by_kernel = self.gram.pull_back(by_covariance(iterate, adjoint))
-        if self.split is None:
-            return value, np.array(by_kernel)
-        levels = iter(np.exp(self.kernel.theta[list(self.split.is_white)]))
-        rest = iter(by_kernel)
-        return value, np.array(
-            [adjoint.by_noise * next(levels) if white else next(rest) for white in self.split.is_white]
-        )
+        by_parameters = dict(zip(problem.likelihood.parameters, adjoint.by_parameters, strict=True))
+        K_bar = by_covariance(iterate, adjoint)
+        if problem.observations is not None and problem.observations.noise > 0:
+            tau = problem.observations.one(iterate.view).tau
+            by_noise = problem.observations.by_noise(tau, K_bar.diagonal(), adjoint.variance_bar)
+        else:
+            by_noise = by_parameters.get("variance", 0.0)
+        by_kernel = self._by_kernel(self.prior.gram.pull_back(K_bar), by_noise)
+        likelihood = self.at.likelihood
+        by_likelihood = [by_parameters[name] * getattr(likelihood, name) for name in likelihood.free]
+        return value, np.array(by_kernel + by_likelihood, dtype=float)
+
+    def _by_kernel(self, by_smooth: list[float], by_noise: float) -> list[float]:
+        """White noise that is treated apart back in its place among the kernel's parameters."""
+        split = self.prior.split
+        if split is None:
+            return by_smooth
+        levels = iter(np.exp(self.at.kernel.theta[list(split.is_white)]))
+        rest = iter(by_smooth)
+        return [by_noise * next(levels) if white else next(rest) for white in split.is_white]

@@ -44,14 +44,14 @@ def _residual_after(
     problem: Problem, iterate: Iterate, linearised: LinearisedMap, step: Array
 ) -> Array | None:
     """The residual to expect after a step; None where the rule has no answer there."""
-    m, v, tau, nu, _ = iterate.view
+    m, v, tau, nu, *_ = iterate.view
     sigma = np.sqrt(v)
     mean, variance = linearised.marginals_after(step, least=_LEAST)
     d_tau = step[0] / v
     tau, nu = tau + d_tau, nu + step[1] / sigma + m * d_tau
     view = SiteView(m + sigma * mean, v * variance, tau, nu, 1.0 - tau * v * variance)
     try:
-        wanted = problem.rule.propose(problem.likelihood, problem.y, view).sites
+        wanted = problem.propose(view).sites
     except (ImproperCavityError, ValueError):  # of an improper cavity or of moments that overflow
         return None
     missing = wanted.tau - tau

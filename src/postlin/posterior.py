@@ -197,16 +197,28 @@ class GaussianPosterior:
         variance = np.maximum(variance, np.finfo(float).eps * prior_variance)
         return Marginals(self.predict_mean(cross, prior_mean), variance)
 
+    def predict_jointly(self, cross: Array, prior_covariance: Array) -> tuple[Array, Array]:
+        """Latent means and their covariance at new points, from k(training, new) and k(new, new)."""
+        whitened, widening = self._whitened(cross)
+        covariance = prior_covariance - whitened.T @ whitened
+        if widening is not None:
+            covariance += widening.T @ widening
+        return self.predict_mean(cross), covariance
+
     def _explained(self, cross: Array) -> Array:
         """The diagonal of crossᵀ Q cross with Q = T − TΣT = (K + T⁻¹)⁻¹."""
+        whitened, widening = self._whitened(cross)
+        explained: Array = np.einsum("ij,ij->j", whitened, whitened)
+        if widening is not None:
+            explained -= np.einsum("ij,ij->j", widening, widening)
+        return explained
+
+    def _whitened(self, cross: Array) -> tuple[Array, Array | None]:
+        """A and, where there are negative sites, D such that crossᵀ Q cross = AᵀA − DᵀD."""
         if "correlation" in self.__dict__:  # T − TΣT itself would lose digits
             self.release()
         whitened = self._factor.whiten(self._root[:, None] * cross)
-        explained: Array = np.einsum("ij,ij->j", whitened, whitened)
-        if self._downdate:
-            widening = self._downdate.response @ cross
-            explained -= np.einsum("ij,ij->j", widening, widening)
-        return explained
+        return whitened, self._downdate.response @ cross if self._downdate else None
 
     def pull_back(self, mean_bar: Array, variance_bar: Array) -> Array:
         """∂/∂K of log ∫ prior × sites + m̄·mean + v̄·variance, at fixed sites; symmetric.

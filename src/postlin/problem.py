@@ -8,8 +8,9 @@ import numpy as np
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
 from postlin.likelihoods import Likelihood
+from postlin.observations import Observations
 from postlin.posterior import GaussianPosterior
-from postlin.proposals import Proposal
+from postlin.proposals import Proposal, Weighted
 from postlin.rules import Rule
 from postlin.sites import Sites, SiteView
 
@@ -25,6 +26,7 @@ class Problem:
     y: Array
     likelihood: Likelihood
     rule: Rule
+    observations: Observations | None = None  # None: every point is one
 
     def posterior(self, sites: Sites) -> GaussianPosterior:
         """The posterior that sites make: one factorisation."""
@@ -37,7 +39,21 @@ class Problem:
     def iterate_at(self, posterior: GaussianPosterior) -> "Iterate":
         """The point of the iteration at this posterior."""
         view = self.view(posterior)
-        return Iterate(posterior, view, self.rule.propose(self.likelihood, self.y, view))
+        return Iterate(posterior, view, self.propose(view))
+
+    def propose(self, view: SiteView) -> Proposal:
+        """The sites that the rule asks for, given what the posterior knows."""
+        if self.observations is None:
+            return self.rule.propose(self.likelihood, self.y, view)
+        one = self.observations.one(view)
+        return Weighted.of(self.rule.propose(self.likelihood, self.y, one), self.observations, one.tau)
+
+    def propose_cautiously(self, view: SiteView) -> Sites:
+        """Sites for the first steps from the prior."""
+        if self.observations is None:
+            return self.rule.propose_cautiously(self.likelihood, self.y, view)
+        one = self.observations.one(view)
+        return self.observations.total(self.rule.propose_cautiously(self.likelihood, self.y, one))
 
     def view(self, posterior: GaussianPosterior) -> SiteView:
         """What the rule looks at."""
@@ -59,8 +75,8 @@ class Problem:
     @property
     def prior_view(self) -> SiteView:
         """The start of every cold iteration: no sites yet."""
-        zero = np.zeros_like(self.y)
-        return SiteView(self.prior_mean, self.K.diagonal().copy(), zero, zero, np.ones_like(self.y))
+        zero, one = np.zeros_like(self.y), np.ones_like(self.y)
+        return SiteView(self.prior_mean, self.K.diagonal().copy(), zero, zero, one)
 
 
 @dataclass(frozen=True)
@@ -109,7 +125,7 @@ class Iterate:
         A precision that the step would make negative while the rule wants it positive stops at a
         tenth of the smaller of what it is and what the rule wants.
         """
-        m, v, tau, nu, _ = self.view
+        m, v, tau, nu, *_ = self.view
         wanted = np.minimum(tau, self.proposal.sites.tau)
         floor = np.where(wanted > 0, 0.1 * wanted, -np.inf)
         new_tau = np.maximum(tau + scaled_step[0] / v, floor)

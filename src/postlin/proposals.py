@@ -6,13 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from postlin._typing import Array
+from postlin.observations import Observations
 from postlin.sites import (
+    Change,
     Marginals,
     Response,
     Sites,
     SiteView,
     cavity_jacobian,
-    noise_jacobian,
+    parameter_jacobian,
     site_jacobian,
 )
 
@@ -33,9 +35,9 @@ class Proposal(ABC):
         dν − m dτ of the present site.
         """
 
-    @abstractmethod
-    def by_noise(self) -> Array:
-        """The same rows, by a variance that the likelihood adds to the latent one."""
+    def by_parameter(self, change: Change) -> Array:
+        """The same rows, by a parameter of the likelihood."""
+        return parameter_jacobian(self.at, self.response, change)
 
     @property
     def overruled(self) -> np.ndarray:
@@ -53,10 +55,6 @@ class AtMode(Proposal):
         full[:, 0] = site_jacobian(self.at, self.response)[:, 0]
         return full
 
-    def by_noise(self) -> Array:
-        """The likelihood is looked at through its noise."""
-        return noise_jacobian(self.at, self.response)
-
 
 @dataclass(frozen=True)
 class AtMarginal(Proposal):
@@ -67,10 +65,6 @@ class AtMarginal(Proposal):
         full = np.zeros((2, 4, len(self.at.mean)))
         full[:, :2] = site_jacobian(self.at, self.response)
         return full
-
-    def by_noise(self) -> Array:
-        """The likelihood is looked at through its noise."""
-        return noise_jacobian(self.at, self.response)
 
 
 @dataclass(frozen=True)
@@ -96,9 +90,9 @@ class AtCavity(Proposal):
         by_cavity = site_jacobian(self.at, self.response)
         return self._finish(np.einsum("rkn,kcn->rcn", by_cavity, cavity_jacobian(self.view)))
 
-    def by_noise(self) -> Array:
-        """The likelihood is looked at through its noise."""
-        return self._finish(noise_jacobian(self.at, self.response))
+    def by_parameter(self, change: Change) -> Array:
+        """Through the policy."""
+        return self._finish(super().by_parameter(change))
 
     def _finish(self, rows: Array) -> Array:
         """From rows dτ̂, dν̂ − m dτ̂ with the cavity's m to those with the posterior's."""
@@ -111,3 +105,32 @@ class AtCavity(Proposal):
                 np.where(self.changed, c * d_tau + d * d_nu, d_nu),
             )
         return np.array([d_tau, d_nu - m * d_tau])
+
+
+@dataclass(frozen=True)
+class Weighted(Proposal):
+    """What is proposed for one observation of each point, for all of them."""
+
+    one: Proposal
+    observations: Observations
+    tau: Array  # the present site of one observation
+
+    @classmethod
+    def of(cls, one: Proposal, observations: Observations, tau: Array) -> "Weighted":
+        """The proposal for the points."""
+        return cls(observations.total(one.sites), one.at, one.response, one, observations, tau)
+
+    @property
+    def overruled(self) -> np.ndarray:
+        """Which sites a policy has replaced."""
+        return self.one.overruled
+
+    def jacobian(self) -> Array:
+        """As often as observed, by the site of all."""
+        rows: Array = self.observations.weight * self.one.jacobian()
+        return self.observations.by_total(rows, self.tau)
+
+    def by_parameter(self, change: Change) -> Array:
+        """As often as observed."""
+        rows: Array = self.observations.weight * self.one.by_parameter(change)
+        return rows

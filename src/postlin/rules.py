@@ -20,7 +20,7 @@ from postlin.exceptions import ImproperCavityError
 from postlin.likelihoods import BinaryLikelihood, Likelihood
 from postlin.likelihoods.quadrature import check_order
 from postlin.proposals import AtCavity, AtMarginal, AtMode, Proposal
-from postlin.sites import Marginals, Response, Sites, SiteView, set_sites
+from postlin.sites import Change, Marginals, Response, Sites, SiteView, set_sites
 
 #: Precisions below this part of the marginal's count as none where a site's mean is asked for.
 _NO_PRECISION = 1e-8
@@ -54,6 +54,11 @@ class Rule(ABC):
     def propose_cautiously(self, likelihood: Likelihood, y: Array, view: SiteView) -> Sites:
         """Like ``propose``, for the first steps from the prior; never far too weak a site."""
         return self.propose(likelihood, y, view).sites
+
+    def changes(self, likelihood: Likelihood, y: Array, at: Marginals) -> list[Change]:
+        """How slope and curvature at these Gaussians change with the likelihood's parameters."""
+        assert isinstance(likelihood, BinaryLikelihood)
+        return likelihood.density_changes(y, *at)
 
     @abstractmethod
     def check(self, likelihood: Likelihood) -> None:
@@ -195,6 +200,10 @@ class PL(Rule):
             np.maximum(response.rho, -response.g_by_m) if likelihood.has_density else response.rho
         )
         return set_sites(at, response._replace(rho=curvature))
+
+    def changes(self, likelihood: Likelihood, y: Array, at: Marginals) -> list[Change]:
+        """Those of the regression."""
+        return likelihood.regression_changes(y, *at)
 
     def check(self, likelihood: Likelihood) -> None:
         """PL can use every likelihood."""

@@ -30,13 +30,17 @@ class Marginals(NamedTuple):
 
 
 class SiteView(NamedTuple):
-    """What is known where the sites stand: the posterior marginal, the site, and 1 − τ v."""
+    """What is known where the sites stand: the posterior marginal, the site, and 1 − τ v.
+
+    ``part`` is what a cavity is without: all of the site, but of a weight below one (``observations``).
+    """
 
     mean: Array
     variance: Array
     tau: Array
     nu: Array
     gap: Array
+    part: Array | float = 1.0
 
     @property
     def pull(self) -> Array:
@@ -47,7 +51,7 @@ class SiteView(NamedTuple):
     def cavity(self) -> Marginals:
         """The marginal with the site removed; improper where the gap is not positive."""
         variance = self.variance / self.gap
-        return Marginals(self.mean - variance * self.pull, variance)
+        return Marginals(self.mean - variance * self.part * self.pull, variance)
 
 
 class Response(NamedTuple):
@@ -80,12 +84,19 @@ def site_jacobian(at: Marginals, response: Response) -> Array:
     return np.array([[tau_by_m, tau_by_v], [shift_by_m, shift_by_v]])
 
 
-def noise_jacobian(at: Marginals, response: Response) -> Array:
-    """Derivatives of (τ, ν) by a variance that the likelihood adds to v: rows dτ and dν − m dτ."""
-    r = response
-    stretch = 1.0 / (1.0 - r.rho * at.variance)
-    tau_by_noise = stretch**2 * r.rho_by_v
-    return np.array([tau_by_noise, stretch * r.g_by_v + r.g * at.variance * tau_by_noise])
+class Change(NamedTuple):
+    """How log Z_y, slope and curvature change with a parameter of the likelihood."""
+
+    log_z: Array
+    g: Array
+    rho: Array
+
+
+def parameter_jacobian(at: Marginals, response: Response, change: Change) -> Array:
+    """Derivatives of (τ, ν) by a parameter of the likelihood: rows dτ and dν − m dτ."""
+    stretch = 1.0 / (1.0 - response.rho * at.variance)
+    tau_by = stretch**2 * change.rho
+    return np.array([tau_by, stretch * change.g + response.g * at.variance * tau_by])
 
 
 def cavity_jacobian(view: SiteView) -> Array:
@@ -93,10 +104,11 @@ def cavity_jacobian(view: SiteView) -> Array:
     cavity = view.cavity
     ratio = 1.0 / view.gap  # cavity variance over marginal variance
     offset = cavity.mean - view.mean
+    removed = view.part * cavity.variance
     zero = np.zeros_like(offset)
     return np.array(
         [
-            [ratio, ratio * offset / view.variance, cavity.variance * offset, -cavity.variance],
-            [zero, ratio**2, cavity.variance**2, zero],
+            [ratio, ratio * offset / view.variance, removed * offset, -removed],
+            [zero, ratio**2, removed * cavity.variance, zero],
         ]
     )

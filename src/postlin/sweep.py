@@ -92,16 +92,17 @@ class _Sweep(NamedTuple):
         return 0.5 * (answers[:, :-1] + answers[:, :-1].T), answers[:, -1]
 
     def _one_by_one(self, first: int, covariance: Array, mean: Array) -> None:
-        rule, likelihood, tau, nu = self.problem.rule, self.problem.likelihood, self.tau, self.nu
+        tau, nu = self.tau, self.nu
         for j in range(len(mean)):
             i = first + j
             # scalars, not arrays of one: half the time
             m, v, t = mean[j], covariance[j, j], tau[i]
             view = SiteView(m, v, t, nu[i], 1.0 - t * v)
             try:
-                wanted, self.overruled[i] = rule.set_sites(likelihood, self.problem.y[i], view)
+                wanted, overruled = self._set(i, view)
             except ImproperCavityError as error:
                 raise ImproperCavityError(i, error.cavity_variance) from None
+            self.overruled[i] = overruled
             d_tau = self.damping * (wanted.tau - t)
             d_nu = self.damping * (wanted.nu - nu[i])
             tau[i] += d_tau
@@ -110,6 +111,17 @@ class _Sweep(NamedTuple):
             shrink = 1.0 + d_tau * v
             mean[j:] += (d_nu - d_tau * m) / shrink * column
             covariance[j:, j:] -= np.outer(column, (d_tau / shrink) * column)
+
+    def _set(self, i: int, view: SiteView) -> tuple[Sites, bool]:
+        """The site of point i, and whether a policy has changed it."""
+        problem = self.problem
+        if problem.observations is None:
+            sites, overruled = problem.rule.set_sites(problem.likelihood, problem.y[i], view)
+            return sites, bool(overruled)
+        point = problem.observations.point(i)
+        sites, overruled = problem.rule.set_sites(problem.likelihood, problem.y[i], point.one(view))
+        tau, nu = point.total(sites)
+        return Sites(tau[0], nu[0]), bool(np.any(overruled))
 
 
 def _downdate(covariance: Array, columns: Array, gain: Array) -> None:

@@ -1,17 +1,21 @@
-"""Learning hyperparameters: maximise the evidence over the kernel's free log-parameters."""
+"""Learning hyperparameters: maximise the evidence over the free log-parameters.
+
+Several models may share their hyperparameters: then the sum of their log evidences is maximised.
+"""
 
 import logging
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
-from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.gradient import EXACT
+from postlin.hyperparameters import Hyperparameters
 from postlin.model import Fitted, Model
 from postlin.quasi_newton import minimise
 from postlin.sites import Sites
@@ -43,6 +47,8 @@ Optimizer = Callable[..., tuple[Array, float]]
 _HOPELESS = -1e100
 #: The tolerance of inference during a search, per unit of slope, and the loosest.
 _LOOSE, _LOOSEST = 3e-3, 1e-2
+#: Up to so many rows a factorisation costs next to nothing, and inference is exact at once.
+_FEW = 64
 #: The accuracy of the adjoint beside that tolerance.
 _ADJOINT = 1e-3
 #: A step that gains less than this, relatively, is the last.
@@ -51,75 +57,131 @@ _LEAST_GAIN = 4e-9
 _DIFFERENCE = 1e-4
 
 
+class Evaluation(NamedTuple):
+    """What a callback is told after every evaluation of the evidence."""
+
+    number: int  # counting from one, over all restarts
+    theta: Array  # logarithms of the free parameters
+    names: list[str]  # and what they are called
+    log_evidence: float
+    gradient: Array | None  # None where the optimiser asks for none
+    seconds: float  # since the fit began
+
+
+Callback = Callable[[Evaluation], object]
+
+
 class Training(NamedTuple):
-    """The best fit found, what the optimiser complained of, and where it looked.
+    """The best fits found, what is to be said of the search, and where it looked.
 
     ``path`` holds the log-parameters and the log evidence of every evaluation, in order.
     """
 
-    best: Fitted
+    best: list[Fitted]
     message: str | None
     path: list[tuple[Array, float]]
+    interrupted: bool = False
 
 
 def train(
-    model: Model,
-    kernel: Kernel,
+    models: Sequence[Model],
+    at: Hyperparameters,
     optimizer: Optimizer | str | None,
     *,
-    restarts: int,
+    restarts: int = 0,
     rng: np.random.RandomState,
-    start: Sites | None = None,
+    starts: Sequence[Sites | None],
+    callback: Callback | None = None,
+    keep_on_interrupt: bool = False,
 ) -> Training:
-    """Maximise the evidence from the kernel's own parameters, and from random ones."""
-    if optimizer is None or kernel.n_dims == 0:
-        return Training(model.infer(kernel, start), None, [])
-    # BFGS can live with values that are exact to second order only; others expect the digits.
-    search = _Search(model, kernel, start, _LOOSEST if optimizer == "bfgs" else model.tol)
-    starts = [kernel.theta]
-    starts += [rng.uniform(kernel.bounds[:, 0], kernel.bounds[:, 1]) for _ in range(restarts)]
-    messages: dict[int, str | None] = {}
-    bests = []
-    for k, theta in enumerate(starts):
-        if k > 0:
-            search.restart()
-        optimum, value, messages[k] = _optimise(search, theta, kernel.bounds, optimizer)
-        bests.append((value, optimum, search.sites))
-    winner = int(np.argmin([value for value, *_ in bests]))
-    _, optimum, search.sites = bests[winner]
+    """Maximise the evidence from the hyperparameters given, and from random ones.
+
+    An interrupt from the keyboard ends the search at the best point so far where that is asked for.
+    """
+    search = _Search(models, at, starts, optimizer == "bfgs", callback)
+    if optimizer is None or len(at.theta) == 0:
+        return Training(search.at(at.theta), None, [])
+    try:
+        optimum, message = _best_of_all(search, at, optimizer, restarts, rng)
+        interrupted = False
+    except KeyboardInterrupt:
+        if not keep_on_interrupt or not search.path:
+            raise
+        optimum, message, interrupted = search.best(), None, True
     best = search.at(optimum)
     logger.info(
         "%s: log evidence %.6f after %d evaluations",
-        best.kernel,
-        best.approximation.log_evidence,
+        best[0].at.kernel,
+        sum(fitted.approximation.log_evidence for fitted in best),
         len(search.path),
     )
-    return Training(best, messages[winner], search.path)
+    return Training(best, message, search.path, interrupted)
+
+
+def _best_of_all(
+    search: "_Search",
+    at: Hyperparameters,
+    optimizer: Optimizer | str,
+    restarts: int,
+    rng: np.random.RandomState,
+) -> tuple[Array, str | None]:
+    """The best optimum over all starts, and what its optimiser complained of."""
+    bounds = at.bounds
+    starts = [at.theta]
+    starts += [rng.uniform(bounds[:, 0], bounds[:, 1]) for _ in range(restarts)]
+    ends = []
+    for k, theta in enumerate(starts):
+        if k > 0:
+            search.restart()
+        ends.append((*_optimise(search, theta, bounds, optimizer), search.sites))
+    optimum, _, message, search.sites = min(ends, key=lambda end: end[1])
+    return optimum, message
 
 
 class _Search:
     """The objective of the optimisers: minus log evidence, warm-started along the path."""
 
-    def __init__(self, model: Model, kernel: Kernel, start: Sites | None, loosest: float) -> None:
-        self.model = model
-        self.kernel = kernel
-        self.sites = SitePath(start)
+    def __init__(
+        self,
+        models: Sequence[Model],
+        hyperparameters: Hyperparameters,
+        starts: Sequence[Sites | None],
+        rough: bool,
+        callback: Callback | None,
+    ) -> None:
+        self.models = models
+        self.hyperparameters = hyperparameters
+        self.sites = [SitePath(start) for start in starts]
         self.path: list[tuple[Array, float]] = []
-        self._loosest = loosest
+        # BFGS can live with values that are exact to second order only; others expect the digits
+        dear = max(len(model.y) for model in models) > _FEW
+        self._loosest = _LOOSEST if rough and dear else models[0].tol
         self._steepness = np.inf
         self._known: dict[bytes, tuple[float, Array]] = {}
+        self._callback = callback
+        self._began = time.perf_counter()
 
     def restart(self) -> None:
         """Forget the way here: the next evaluation is elsewhere."""
-        self.sites = SitePath()
+        self.sites = [SitePath() for _ in self.models]
         self._steepness = np.inf
 
-    def at(self, theta: Array, tol: float | None = None) -> Fitted:
-        """The fit at theta."""
-        fitted = self.model.infer(self.kernel.clone_with_theta(theta), self.sites.predict(theta), tol)
-        if fitted.approximation.converged:
-            self.sites.add(theta, fitted.approximation.sites)
-        return fitted
+    def best(self) -> Array:
+        """The best point so far."""
+        return max(self.path, key=lambda point: point[1])[0]
+
+    def at(self, theta: Array, tol: float | None = None) -> list[Fitted]:
+        """The fits at theta."""
+        return list(self._fits(theta, tol))
+
+    def _fits(self, theta: Array, tol: float | None) -> Iterator[Fitted]:
+        """One at a time, so that no more than one need be held."""
+        here = self.hyperparameters.at(theta)
+        for model, path in zip(self.models, self.sites, strict=True):
+            fitted = model.infer(here, path.predict(theta), tol)
+            if fitted.approximation.converged:
+                path.add(theta, fitted.approximation.sites)
+            yield fitted
 
     def __call__(self, theta: Array, eval_gradient: bool = True) -> Any:
         key = np.asarray(theta, float).tobytes()
@@ -133,7 +195,7 @@ class _Search:
         except NotPositiveDefiniteError:
             logger.debug("theta %s: no posterior", theta)
             return (-_HOPELESS, np.zeros_like(theta)) if eval_gradient else -_HOPELESS
-        self.path.append((np.array(theta), -value))
+        self._tell(np.array(theta), -value, -slope if eval_gradient else None)
         if not eval_gradient:
             return value
         self._steepness = float(np.linalg.norm(slope))
@@ -142,20 +204,33 @@ class _Search:
 
     def _evaluate(self, theta: Array, eval_gradient: bool) -> tuple[float, Array]:
         """Minus the log evidence and its gradient; inference as exact as the slope deserves."""
-        loosest = self._loosest if eval_gradient else self.model.tol
-        tol = max(self.model.tol, min(loosest, _LOOSE * self._steepness))
-        fitted = self.at(theta, tol)
-        approximation = fitted.approximation
-        logger.debug(
-            "theta %s: log evidence %.6f (%d factorisations)",
-            theta,
-            approximation.log_evidence,
-            approximation.n_factorisations,
-        )
-        if not eval_gradient:
-            return -approximation.log_evidence, np.zeros(0)
-        value, gradient = fitted.value_and_gradient(max(EXACT, _ADJOINT * min(tol, _LOOSE)))
-        return -value, -gradient
+        tol = self.models[0].tol
+        if eval_gradient:
+            tol = max(tol, min(self._loosest, _LOOSE * self._steepness))
+        total, slope = 0.0, np.zeros(len(theta) if eval_gradient else 0)
+        for fitted in self._fits(theta, tol):
+            approximation = fitted.approximation
+            logger.debug(
+                "theta %s: log evidence %.6f (%d factorisations)",
+                theta,
+                approximation.log_evidence,
+                approximation.n_factorisations,
+            )
+            if eval_gradient:
+                accuracy = max(EXACT, _ADJOINT * min(tol, _LOOSE))
+                value, gradient = fitted.value_and_gradient(accuracy)
+                slope -= gradient
+            else:
+                value = approximation.log_evidence
+            total -= value
+        return total, slope
+
+    def _tell(self, theta: Array, log_evidence: float, gradient: Array | None) -> None:
+        self.path.append((theta, log_evidence))
+        if self._callback is not None:
+            seconds = time.perf_counter() - self._began
+            names = self.hyperparameters.names
+            self._callback(Evaluation(len(self.path), theta, names, log_evidence, gradient, seconds))
 
 
 def _optimise(

@@ -4,12 +4,14 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import pandas as pd
 import typer
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import postlin
 from postlin.cli.errors import BadInputError, one_sentence
-from postlin.cli.model_file import Model, load, save
 from postlin.cli.options import Target, combinations
 from postlin.cli.show import notes
 from postlin.cli.tables import load_data, numeric, read_frame
@@ -32,15 +34,14 @@ def fit(
         source = load_data(data, target)
         if not model.parent.is_dir():
             raise BadInputError(f"there is no folder {str(model.parent)!r} to save the model in.")
-        scaler = StandardScaler().fit(source.X)
+        model_of = make_pipeline(StandardScaler(), make_classifier(*pairs[0]))
         with notes.status(f"fitting {len(source.codes)} rows"):
-            classifier = make_classifier(*pairs[0]).fit(scaler.transform(source.X), source.codes)
-        save(
-            Model(
-                *pairs[0], source.feature_names, source.classes, scaler.mean_, scaler.scale_, classifier
-            ),
-            model,
-        )
+            model_of.fit(
+                pd.DataFrame(source.X, columns=list(source.feature_names)),
+                np.array(source.classes)[source.codes],
+            )
+        _save(model_of, model)
+        classifier = model_of[-1]
         notes.print(
             f"{classifier.kernel_}, log evidence {classifier.log_marginal_likelihood_value_:.3f}, "
             f"{'converged' if classifier.converged_ else 'NOT converged'}; saved {model}"
@@ -58,23 +59,19 @@ def predict(
 ) -> None:
     """Predict labels and probabilities for the rows of a table."""
     with one_sentence():
-        loaded = load(model)
+        loaded = _load(model)
         frame = read_frame(data)
-        absent = [name for name in loaded.columns if name not in frame.columns]
+        columns = list(loaded.feature_names_in_)
+        absent = [name for name in columns if name not in frame.columns]
         if absent:
             raise BadInputError(
                 f"{str(data)!r} lacks the model's columns {', '.join(map(repr, absent))}; it has "
                 f"{', '.join(map(str, frame.columns))}."
             )
-        X = numeric(frame[list(loaded.columns)], str(data))
-        p = loaded.probabilities(X)
-        first, second = loaded.classes
+        X = pd.DataFrame(numeric(frame[columns], str(data)), columns=columns)
+        p, labels = loaded.predict_proba(X), loaded.classes_
         table = pd.DataFrame(
-            {
-                "label": [second if b > a else first for a, b in p],
-                f"p({first})": p[:, 0],
-                f"p({second})": p[:, 1],
-            }
+            {"label": labels[p.argmax(axis=1)]} | {f"p({c})": p[:, k] for k, c in enumerate(labels)}
         )
         text = table.to_csv(index=False)
         if out is None:
@@ -82,3 +79,27 @@ def predict(
         else:
             write_text(out, text)
             notes.print(f"written: {out} ({len(table)} rows)")
+
+
+def _save(model: Pipeline, path: Path) -> None:
+    try:
+        postlin.save(model, path)
+    except OSError as error:
+        raise BadInputError(f"{str(path)!r} cannot be written: {error.strerror}.") from None
+
+
+def _load(path: Path) -> Pipeline:
+    """A model with the names of its columns."""
+    try:
+        model = postlin.load(path)
+    except FileNotFoundError:
+        raise BadInputError(
+            f"there is no model file {str(path)!r}: make one with 'postlin fit'."
+        ) from None
+    except OSError as error:
+        raise BadInputError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
+    if not hasattr(model, "feature_names_in_"):
+        raise BadInputError(
+            f"the model in {str(path)!r} was fitted without column names: make one with 'postlin fit'."
+        )
+    return model

@@ -7,6 +7,15 @@ gradients are. Kernels with no term of their own here fall back to that tensor.
 
 from postlin.kernels import compound, pointwise, stationary  # noqa: F401  (they register their terms)
 from postlin.kernels.terms import Gram, Term, bind, full_gram, matrices_held
-from postlin.kernels.white import WhiteSplit, split_white
+from postlin.kernels.white import WhiteSplit, can_split, split_white
 
-__all__ = ["Gram", "Term", "WhiteSplit", "bind", "full_gram", "matrices_held", "split_white"]
+__all__ = [
+    "Gram",
+    "Term",
+    "WhiteSplit",
+    "bind",
+    "can_split",
+    "full_gram",
+    "matrices_held",
+    "split_white",
+]

@@ -13,6 +13,12 @@ class WhiteSplit(NamedTuple):
     is_white: tuple[bool, ...]  # for each free log-parameter of the whole kernel
 
 
+def can_split(kernel: Kernel) -> bool:
+    """Whether the kernel is a sum with white noise and something else."""
+    whites = [type(term) is WhiteKernel for term in _summands(kernel)]
+    return any(whites) and not all(whites)
+
+
 def split_white(kernel: Kernel) -> WhiteSplit:
     """Take the white-noise terms out of a sum of kernels."""
     smooth: Kernel | None = None
@@ -25,11 +31,12 @@ def split_white(kernel: Kernel) -> WhiteSplit:
             noise += term.noise_level
         else:
             smooth = term if smooth is None else smooth + term
-    if smooth is None or noise == 0.0:
+    if not can_split(kernel):
         raise ValueError(
             f"fold_noise=True needs a kernel that is a sum with a WhiteKernel and something else, got "
             f"{kernel}: add + WhiteKernel(...) or set fold_noise=False."
         )
+    assert smooth is not None
     return WhiteSplit(smooth, noise, tuple(is_white))
 
 

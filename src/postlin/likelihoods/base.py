@@ -1,13 +1,14 @@
 """What a likelihood is to the rest of the library."""
 
+import copy
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
 from postlin._typing import Array
-from postlin.likelihoods.jet import Jet, select
-from postlin.sites import Response
+from postlin.likelihoods.jet import Jet, JetChange, select
+from postlin.sites import Change, Response
 
 
 class Likelihood(ABC):
@@ -24,6 +25,15 @@ class Likelihood(ABC):
 
         V is the total variance of y, A the regression coefficient: paper eqs. (13), (14).
         """
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the attributes by which it can be differentiated."""
+        return ()
+
+    def regression_changes(self, y: Array, m: Array, v: Array) -> list[Change]:
+        """Derivatives of log Z_y and of the regression by each of ``parameters``."""
+        return []
 
     @abstractmethod
     def check_targets(self, y: Array) -> None:
@@ -60,6 +70,39 @@ class BinaryLikelihood(Likelihood):
         """g₊ and g₋ alone, which is all that a sequential sweep of PL needs."""
         plus, minus = self.jets(m, v)
         return plus.g, minus.g
+
+    @property
+    def free(self) -> dict[str, tuple[float, float]]:
+        """Bounds of those among them that are learned with the kernel's, which must be positive."""
+        return {}
+
+    def replaced(self, **parameters: float) -> Self:
+        """The same likelihood with other parameters."""
+        other = copy.copy(self)
+        for name, value in parameters.items():
+            setattr(other, name, value)
+        return other
+
+    def jet_changes(self, m: Array, v: Array) -> list[tuple[JetChange, JetChange]]:
+        """Derivatives of both labels' jets by each of ``parameters``."""
+        return []
+
+    def density_changes(self, y: Array, m: Array, v: Array) -> list[Change]:
+        """Derivatives of log Z_y, its slope and its curvature −h_y by each of ``parameters``."""
+        chosen = [
+            [np.where(np.asarray(y) > 0, p, q) for p, q in zip(plus, minus, strict=True)]
+            for plus, minus in self.jet_changes(m, v)
+        ]
+        return [Change(log_z, g, -h) for log_z, g, h in chosen]
+
+    def regression_changes(self, y: Array, m: Array, v: Array) -> list[Change]:
+        """The same with the regression's curvature −g₊g₋."""
+        changes = self.jet_changes(m, v)
+        g_plus, g_minus = self.slopes(m, v) if changes else (0.0, 0.0)
+        return [
+            density._replace(rho=-(plus.g * g_minus + g_plus * minus.g))
+            for density, (plus, minus) in zip(self.density_changes(y, m, v), changes, strict=True)
+        ]
 
     def regression(self, y: Array, m: Array, v: Array) -> Response:
         """Slope g_y and curvature −g₊g₋: A²/V and A(y − E[y])/V without their 0/0.

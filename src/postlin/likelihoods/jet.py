@@ -39,6 +39,14 @@ class Jet(NamedTuple):
         return 0.5 * self.d + self.h**2 + self.g * self.c
 
 
+class JetChange(NamedTuple):
+    """Derivatives of log Z_y, g and h by a parameter of the likelihood."""
+
+    log_z: Array
+    g: Array
+    h: Array
+
+
 def mirror(jet: Jet) -> Jet:
     """The jet in m of a function whose jet at −m is ``jet``."""
     return Jet(jet.log_z, -jet.g, jet.h, -jet.c, jet.d)

@@ -1,14 +1,14 @@
 """Noisy threshold: p(y|f) = ε + (1−2ε) H(y f), paper eq. (3)."""
 
-from math import log, log1p, pi
-from typing import ClassVar
+from math import log, log1p, pi, sqrt
+from typing import ClassVar, Literal
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import erf, ndtr
 
 from postlin._typing import Array, is_real
 from postlin.likelihoods.base import BinaryLikelihood
-from postlin.likelihoods.jet import Jet, both_labels, with_label
+from postlin.likelihoods.jet import Jet, JetChange, both_labels, with_label
 from postlin.likelihoods.mills import FLAT, derivatives, mills_ratio
 
 _LOG_SQRT_2PI = 0.5 * log(2 * pi)
@@ -18,19 +18,66 @@ _POINT = 1e-60
 
 
 class NoisyThreshold(BinaryLikelihood):
-    """A step that is wrong with probability ``epsilon``: the label-noise rate."""
+    """A step that is wrong with probability ``epsilon``: the label-noise rate.
+
+    With ``epsilon_bounds=(low, high)`` it is learned with the kernel's parameters, from ``epsilon`` on.
+    """
 
     name: ClassVar[str] = "noisy_threshold"
     symmetric: bool = True
     differentiable: bool = False
 
-    def __init__(self, epsilon: float = 0.01) -> None:
+    def __init__(
+        self, epsilon: float = 0.01, epsilon_bounds: tuple[float, float] | Literal["fixed"] = "fixed"
+    ) -> None:
         if not is_real(epsilon) or not 0.0 < float(epsilon) < 0.5:
             raise ValueError(
                 f"epsilon must lie strictly between 0 and 0.5, got {epsilon!r}: it is the "
                 "probability that a label is wrong; use the probit likelihood for none."
             )
         self.epsilon = float(epsilon)
+        self.epsilon_bounds = epsilon_bounds
+        if epsilon_bounds != "fixed":
+            self._check_bounds()
+
+    def _check_bounds(self) -> None:
+        try:
+            low, high = map(float, self.epsilon_bounds)
+            sound = 0.0 < low <= self.epsilon <= high < 0.5
+        except (TypeError, ValueError):
+            sound = False
+        if not sound:
+            raise ValueError(
+                f"epsilon_bounds must be 'fixed' or two numbers within (0, 0.5) with "
+                f"epsilon={self.epsilon:g} between them, got {self.epsilon_bounds!r}."
+            )
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The rate of wrong labels."""
+        return ("epsilon",)
+
+    @property
+    def free(self) -> dict[str, tuple[float, float]]:
+        """The rate, if bounds are given."""
+        if self.epsilon_bounds == "fixed":
+            return {}
+        low, high = map(float, self.epsilon_bounds)
+        return {"epsilon": (low, high)}
+
+    def jet_changes(self, m: Array, v: Array) -> list[tuple[JetChange, JetChange]]:
+        """By ε: (1 − 2Φ)/Z for log Z, and from λ = (1−2ε)φ/Z the others."""
+        r = np.sqrt(np.maximum(v, _POINT))
+        z = np.minimum(np.maximum(m / r, -FLAT), FLAT)
+        plus, minus = self._jet_change(z, r), self._jet_change(-z, r)
+        return [(plus, minus._replace(g=-minus.g))]
+
+    def _jet_change(self, z: Array, r: Array) -> JetChange:
+        slope = self._slope(z)
+        log_z = -erf(z / sqrt(2.0)) * np.exp(-self._jet(z, r).log_z)
+        slope_by = -slope * (2.0 / (1.0 - 2.0 * self.epsilon) + log_z)
+        # λ' = −λ(z + λ)
+        return JetChange(log_z, slope_by / r, -slope_by * (z + 2.0 * slope) / r**2)
 
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
         """Z_y = ε + (1−2ε) Φ(y m/√v)."""

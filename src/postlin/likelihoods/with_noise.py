@@ -1,10 +1,10 @@
 """White noise folded into the likelihood: p(y|g) = ∫ p(y|g+e) N(e; 0, s²) de."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from postlin._typing import Array, is_real
 from postlin.likelihoods.base import BinaryLikelihood
-from postlin.likelihoods.jet import Jet
+from postlin.likelihoods.jet import Jet, JetChange
 
 
 class WithNoise(BinaryLikelihood):
@@ -26,6 +26,29 @@ class WithNoise(BinaryLikelihood):
         self.variance = float(variance)
         self.symmetric = base.symmetric
         self.differentiable = base.differentiable or variance > 0
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The noise variance, and what the base has."""
+        return ("variance", *self.base.parameters)
+
+    @property
+    def free(self) -> dict[str, tuple[float, float]]:
+        """What the base learns."""
+        return self.base.free
+
+    def replaced(self, **parameters: float) -> Self:
+        """With another variance, or another base."""
+        variance = parameters.pop("variance", self.variance)
+        return type(self)(self.base.replaced(**parameters), variance)
+
+    def jet_changes(self, m: Array, v: Array) -> list[tuple[JetChange, JetChange]]:
+        """By the noise as by the variance."""
+        v = v + self.variance
+        plus, minus = (
+            JetChange(jet.log_z_by_v, jet.g_by_v, jet.h_by_v) for jet in self.base.jets(m, v)
+        )
+        return [(plus, minus), *self.base.jet_changes(m, v)]
 
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
         """Noise adds to the variance, and that is all."""

@@ -1,0 +1,156 @@
+"""What a fitted classifier can tell beyond its predictions."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from postlin._typing import Array
+from postlin.binary import BinaryFit
+from postlin.diagnostics import Diagnostics
+from postlin.inference import Approximation
+from postlin.likelihoods import BinaryLikelihood
+from postlin.multiclass import Decomposition
+from postlin.relevance import Relevance, relevance
+from postlin.sites import Marginals
+from postlin.summary import as_html, as_text
+
+
+class Findings:
+    """The part of ``GPClassifier`` that reads what ``fit`` has left."""
+
+    classes_: Array
+    n_classes_: int
+    _decomposition: Decomposition
+    _kept: np.ndarray
+    _codes: np.ndarray
+    _weight: Array | None
+
+    @property
+    def _estimators(self) -> list[BinaryFit]:
+        return self._decomposition.estimators_
+
+    def _new(self, X: Any) -> Any:
+        raise NotImplementedError
+
+    def _only(self, what: str) -> BinaryFit:
+        """The fit of two classes."""
+        if self.n_classes_ > 2:
+            raise AttributeError(
+                f"{what} is defined for two classes; of {self.n_classes_} each problem has its own: "
+                f"base_estimator_.estimators_[k].{what}."
+            )
+        return self._estimators[0]
+
+    @property
+    def approximation_(self) -> Approximation:
+        """Of two classes, the approximation of the posterior over latent values."""
+        return self._only("approximation_").approximation_
+
+    @property
+    def likelihood_(self) -> BinaryLikelihood:
+        """Of two classes, the likelihood with the parameters learned."""
+        return self._only("likelihood_").likelihood_
+
+    @property
+    def evidence_path_(self) -> list[tuple[Array, float]]:
+        """Of two classes, log-parameters and log evidence of every evaluation, in order."""
+        return self._only("evidence_path_").evidence_path_
+
+    @property
+    def X_train_(self) -> Any:  # noqa: N802
+        """Of two classes, the training rows that count."""
+        return self._only("X_train_").X_train_
+
+    @property
+    def y_train_(self) -> Array:
+        """Of two classes, their labels as −1 and +1."""
+        return self._only("y_train_").y_train_
+
+    @property
+    def converged_(self) -> bool:
+        """Whether inference converged, in every problem."""
+        return all(fit.record.converged for fit in self._estimators)
+
+    @property
+    def n_iter_(self) -> int:
+        """The iterations of inference; of many classes the most."""
+        return max(fit.record.n_iter for fit in self._estimators)
+
+    def latent_mean_and_variance(self, X: Any) -> Marginals:
+        """Mean and variance of the latent value at each row.
+
+        Of many classes, arrays with a column for each problem in ``base_estimator_.estimators_``.
+        """
+        X = self._new(X)
+        parts = [fit.latent_mean_and_variance(X) for fit in self._estimators]
+        if len(parts) == 1:
+            return parts[0]
+        return Marginals(*(np.stack(part, axis=1) for part in zip(*parts, strict=True)))
+
+    def sample_latent(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Array:
+        """Draws from the joint posterior of the latent values at the rows of X, (n, n_samples).
+
+        Of many classes the array has a further, second axis for the problems.
+        """
+        X = self._new(X)
+        rng = check_random_state(random_state)
+        draws = [fit.sample(X, n_samples, rng) for fit in self._estimators]
+        return draws[0] if len(draws) == 1 else np.stack(draws, axis=1)
+
+    @property
+    def loo_predict_proba_(self) -> Array:
+        """Probabilities of the labels of each training row, as if it had not been learned from.
+
+        At the hyperparameters learned from all. Most rows cost nothing; those that hold the others in
+        place, a factorisation or two each. Rows of weight zero are left out.
+        """
+        check_is_fitted(self)
+        return self._decomposition.loo_predict_proba(self._all_rows())
+
+    @property
+    def loo_log_score_(self) -> float:
+        """The sum over training rows of the log leave-one-out probability of their label."""
+        p = self.loo_predict_proba_[np.arange(len(self._codes)), self._codes]
+        weight = np.ones_like(p) if self._weight is None else self._weight
+        return float(weight @ np.log(p))
+
+    def _all_rows(self) -> Any:
+        """The training rows, put together from the problems where they have been taken apart."""
+        first = self._estimators[0]
+        if len(first.rows) == len(self._codes):
+            return first.X_train_
+        X = np.empty((len(self._codes), *np.shape(first.X_train_)[1:]), first.X_train_.dtype)
+        for fit in self._estimators:
+            X[fit.rows] = fit.X_train_
+        return X
+
+    @property
+    def diagnostics_(self) -> Diagnostics | list[Diagnostics]:
+        """How inference went; of many classes a list, one for each problem."""
+        check_is_fitted(self)
+        found = [Diagnostics(fit, self._kept) for fit in self._estimators]
+        return found[0] if len(found) == 1 else found
+
+    @property
+    def relevance_(self) -> Relevance:
+        """Features by relevance, for kernels with a length scale for each; the mean over problems."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        kernels = [fit.kernel_ for fit in self._estimators]
+        try:
+            return relevance(
+                kernels, self._all_rows(), None if names is None else [str(n) for n in names]
+            )
+        except ValueError as error:
+            raise AttributeError(str(error)) from None
+
+    def summary(self) -> str:
+        """The fit in a few lines of text."""
+        check_is_fitted(self)
+        return as_text(self)
+
+    def _html_repr(self) -> str:
+        """For notebooks: scikit-learn's diagram, and the summary once fitted."""
+        return as_html(self)

@@ -1,0 +1,154 @@
+"""From labelled rows to fits: one for every problem with two classes, in turn or side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils.parallel import Parallel, delayed
+
+from postlin._threads import blas_threads
+from postlin._typing import Array
+from postlin.binary import BinaryFit
+from postlin.hyperparameters import Hyperparameters
+from postlin.model import Model
+from postlin.multiclass import Task
+from postlin.rules import Rule
+from postlin.schedules import Schedule
+from postlin.training import Callback, Optimizer, shown_log, train
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to fit: the method, where to start, how to search."""
+
+    start: Hyperparameters
+    rule: Rule
+    schedule: Schedule
+    optimizer: Optimizer | str | None
+    n_restarts: int
+    fold_noise: bool
+    tol: float
+    max_iter: int
+    callback: Callback | None
+    keep_on_interrupt: bool
+    verbose: int
+
+    def model(self, X: Any, labels: Array, weight: Array | None) -> Model:
+        """The data of one problem with the method; checked."""
+        model = Model(
+            X, labels, self.rule, self.schedule, self.tol, self.max_iter, self.fold_noise, weight
+        )
+        model.check(self.start.kernel)
+        return model
+
+
+def fit_tasks(
+    plan: Plan,
+    X: Any,
+    weight: Array | None,
+    tasks: Sequence[Task],
+    rng: np.random.RandomState,
+    before: Sequence[BinaryFit | None],
+    *,
+    shared: bool,
+    n_jobs: int | None,
+) -> list[BinaryFit]:
+    """A fit for every task; ``before`` are those of an earlier fit, to start from.
+
+    Results do not depend on ``n_jobs``: several problems are solved with one BLAS thread each, whether
+    in this process or in others, and random numbers are drawn beforehand.
+    """
+    if shared and len(tasks) > 1:
+        return _fit_together(plan, X, weight, tasks, rng, before)
+    if len(tasks) == 1:
+        return [_fit_one(plan, X, weight, tasks[0], rng, before[0])]
+    seeds = rng.randint(np.iinfo(np.int32).max, size=len(tasks))
+    jobs = Parallel(n_jobs=n_jobs)
+    if jobs.n_jobs == 1:
+        fits: list[BinaryFit] = []
+        for task, seed, earlier in zip(tasks, seeds, before, strict=True):
+            if fits and fits[-1].interrupted:  # what remains is fitted where it stands
+                plan = replace(plan, optimizer=None)
+            fits.append(_fit_alone(plan, X, weight, task, seed, earlier))
+        return fits
+    return list(
+        jobs(
+            delayed(_fit_alone)(plan, X, weight, task, seed, earlier)
+            for task, seed, earlier in zip(tasks, seeds, before, strict=True)
+        )
+    )
+
+
+def _fit_alone(
+    plan: Plan, X: Any, weight: Array | None, task: Task, seed: int, before: BinaryFit | None
+) -> BinaryFit:
+    """One of several problems: one BLAS thread, and no matrices kept."""
+    with blas_threads(1):
+        fit = _fit_one(plan, X, weight, task, np.random.RandomState(seed), before)
+    fit.release()
+    return fit
+
+
+def _fit_one(
+    plan: Plan,
+    X: Any,
+    weight: Array | None,
+    task: Task,
+    rng: np.random.RandomState,
+    before: BinaryFit | None,
+) -> BinaryFit:
+    model, start = _model(plan, X, weight, task), plan.start
+    if before is not None:
+        start = start.inside(before.hyperparameters.theta)
+    with blas_threads(len(model.y)), shown_log(plan.verbose):
+        training = train(
+            [model],
+            start,
+            plan.optimizer,
+            restarts=plan.n_restarts,
+            rng=rng,
+            starts=[before.sites if before is not None and len(before.rows) == len(model.y) else None],
+            callback=plan.callback,
+            keep_on_interrupt=plan.keep_on_interrupt,
+        )
+    return BinaryFit(task.name, task.rows, model, training, 0)
+
+
+def _fit_together(
+    plan: Plan,
+    X: Any,
+    weight: Array | None,
+    tasks: Sequence[Task],
+    rng: np.random.RandomState,
+    before: Sequence[BinaryFit | None],
+) -> list[BinaryFit]:
+    """All problems with the same hyperparameters."""
+    models = [_model(plan, X, weight, task) for task in tasks]
+    start = plan.start
+    if before[0] is not None:
+        start = start.inside(before[0].hyperparameters.theta)
+    with blas_threads(len(X)), shown_log(plan.verbose):
+        training = train(
+            models,
+            start,
+            plan.optimizer,
+            restarts=plan.n_restarts,
+            rng=rng,
+            starts=[None] * len(models),
+            callback=plan.callback,
+            keep_on_interrupt=plan.keep_on_interrupt,
+        )
+    return [
+        BinaryFit(task.name, task.rows, model, training, k)
+        for k, (task, model) in enumerate(zip(tasks, models, strict=True))
+    ]
+
+
+def _model(plan: Plan, X: Any, weight: Array | None, task: Task) -> Model:
+    everything = len(task.rows) == len(X)
+    return plan.model(
+        X if everything else X[task.rows],
+        np.where(task.positive, 1.0, -1.0),
+        weight if weight is None or everything else weight[task.rows],
+    )

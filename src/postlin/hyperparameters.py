@@ -1,0 +1,85 @@
+"""What is learned: the free parameters of the kernel and of the likelihood, as one vector of logs."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
+
+from postlin._typing import Array
+from postlin.likelihoods import BinaryLikelihood
+
+#: How close to a bound, in logs, counts as at it: a thousandth of a per cent.
+_CLOSE = 1e-5
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """A kernel and a likelihood with their parameters."""
+
+    kernel: Kernel
+    likelihood: BinaryLikelihood
+
+    @property
+    def theta(self) -> Array:
+        """Logarithms of the free parameters: the kernel's in its order, then the likelihood's."""
+        free = [getattr(self.likelihood, name) for name in self.likelihood.free]
+        return np.concatenate([self.kernel.theta, np.log(free)])
+
+    @property
+    def bounds(self) -> Array:
+        """Their bounds, logarithms too, an array (n, 2)."""
+        free = np.log(list(self.likelihood.free.values())).reshape(-1, 2)
+        return np.concatenate([np.asarray(self.kernel.bounds, float).reshape(-1, 2), free])
+
+    @property
+    def names(self) -> list[str]:
+        """What each of them is called."""
+        names = [
+            h.name if h.n_elements == 1 else f"{h.name}[{k}]"
+            for h in self.kernel.hyperparameters
+            if not h.fixed
+            for k in range(h.n_elements)
+        ]
+        return [*names, *self.likelihood.free]
+
+    def at(self, theta: Array) -> "Hyperparameters":
+        """The same with other parameters."""
+        n = self.kernel.n_dims
+        values = map(float, np.exp(theta[n:]))
+        return Hyperparameters(
+            self.kernel.clone_with_theta(theta[:n]),
+            self.likelihood.replaced(**dict(zip(self.likelihood.free, values, strict=True))),
+        )
+
+    def inside(self, theta: Array) -> "Hyperparameters":
+        """At the point within the bounds that is next to ``theta``."""
+        return self.at(np.clip(theta, *self.bounds.T))
+
+    def with_kernel(self, kernel: Kernel) -> "Hyperparameters":
+        """With this very kernel object."""
+        return replace(self, kernel=kernel)
+
+    def check_bounds(self, *, finite: bool) -> None:
+        """The start must lie within the bounds, and restarts need bounds to draw from."""
+        theta, bounds = self.theta, self.bounds
+        for k in np.flatnonzero((theta < bounds[:, 0]) | (theta > bounds[:, 1])):
+            low, high = np.exp(bounds[k])
+            raise ValueError(
+                f"the bounds of {self.names[k]}, ({low:g}, {high:g}), exclude its start "
+                f"{np.exp(theta[k]):g}: widen them or change the start."
+            )
+        if finite and not np.isfinite(bounds).all():
+            raise ValueError("restarts need finite bounds on every parameter to draw starts from.")
+
+    def at_bounds(self) -> list[str]:
+        """A sentence for every parameter that has come to rest at one of its bounds."""
+        theta, bounds = self.theta, self.bounds
+        sentences = []
+        for k, side in zip(*np.nonzero(np.abs(bounds - theta[:, None]) < _CLOSE), strict=True):
+            if bounds[k, 0] < bounds[k, 1]:
+                sentences.append(
+                    f"the optimal value found for {self.names[k]} is at its {('lower', 'upper')[side]} "
+                    f"bound, {np.exp(bounds[k, side]):g}: {('lower', 'raise')[side]} the bound and fit "
+                    "again, or fix the parameter."
+                )
+        return sentences

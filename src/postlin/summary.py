@@ -1,0 +1,110 @@
+"""A fit in a few lines, as text and as HTML for notebooks."""
+
+from html import escape
+from typing import Any
+
+import numpy as np
+from sklearn.utils import estimator_html_repr
+
+from postlin.diagnostics import Diagnostics, HardRow
+
+#: Problems shown one by one; of more only the first.
+_SHOWN = 12
+
+_STYLE = (
+    "<style>.postlin-summary{font-family:system-ui,sans-serif;font-size:13px;margin-top:.6em}"
+    ".postlin-summary table{border-collapse:collapse;margin:.3em 0}"
+    ".postlin-summary td,.postlin-summary th{padding:.15em .8em .15em 0;text-align:left;"
+    "border-bottom:1px solid #8884;font-variant-numeric:tabular-nums}"
+    ".postlin-summary caption{text-align:left;font-weight:600;padding:.3em 0}</style>"
+)
+
+
+def _facts(model: Any) -> list[tuple[str, str]]:
+    """What is true of the whole fit."""
+    fits = model._estimators
+    labels = ", ".join(str(label) for label in model.classes_[:6])
+    more = ", …" if model.n_classes_ > 6 else ""
+    counts = f"{len(model._codes)} rows, {model.n_classes_} classes ({labels}{more})"
+    first = fits[0].model
+    kinds = [first.rule.name, fits[0].likelihood_.name, first.schedule.name]
+    method = ", ".join(kind.replace("_", " ") for kind in kinds)
+    if len(fits) > 1:
+        method += f"; {model._decomposition.name.replace('_', ' ')}, {len(fits)} problems"
+    evidence = "log evidence" if len(fits) == 1 else "mean log evidence"
+    return [
+        ("data", counts),
+        ("method", method),
+        (evidence, f"{model.log_marginal_likelihood_value_:.4f}"),
+        ("leave-one-out log score", f"{model.loo_log_score_:.4f}"),
+        ("leave-one-out error", f"{_loo_error(model):.4f}"),
+        ("inference", "converged" if model.converged_ else "NOT CONVERGED"),
+    ]
+
+
+def _loo_error(model: Any) -> float:
+    wrong = np.argmax(model.loo_predict_proba_, axis=1) != model._codes
+    return float(np.average(wrong, weights=model._weight))
+
+
+def _problems(model: Any) -> list[tuple[str, str, str, str]]:
+    """Name, kernel, log evidence and state of each problem with two classes."""
+    found = model.diagnostics_
+    rows = []
+    for d in found if isinstance(found, list) else [found]:
+        state = f"{'yes' if d.converged else 'NO'}, {d.n_factorisations} factorisations"
+        kernel = str(d.fit.kernel_)
+        for name in d.fit.likelihood_.free:
+            kernel += f", {name} = {getattr(d.fit.likelihood_, name):.3g}"
+        rows.append((d.fit.name, kernel, f"{d.fit.log_marginal_likelihood_value_:.4f}", state))
+    return rows
+
+
+def _hard(model: Any) -> list[HardRow]:
+    """The rows of lowest leave-one-out probability, with two classes."""
+    found = model.diagnostics_
+    return found.hard_rows(5) if isinstance(found, Diagnostics) else []
+
+
+def as_text(model: Any) -> str:
+    """Lines for a terminal."""
+    facts = _facts(model)
+    width = max(len(name) for name, _ in facts)
+    lines = [type(model).__name__, *(f"  {name:{width}}  {value}" for name, value in facts)]
+    problems = _problems(model)
+    for name, kernel, evidence, state in problems[:_SHOWN]:
+        lines += [f"  {name}", f"    {kernel}", f"    log evidence {evidence}; converged: {state}"]
+    if len(problems) > _SHOWN:
+        lines.append(f"  and {len(problems) - _SHOWN} problems more")
+    hard = _hard(model)
+    if hard:
+        lines.append("  hardest rows (leave-one-out probability of their label)")
+        lines += [f"    row {row.row}: {row.loo_probability:.4f}" for row in hard]
+    return "\n".join(lines)
+
+
+def as_html(model: Any) -> str:
+    """scikit-learn's diagram, and tables below it where the model is fitted."""
+    diagram: str = estimator_html_repr(model)
+    if not hasattr(model, "base_estimator_"):
+        return diagram
+    parts = [_table("", (), _facts(model))]
+    head = ("problem", "kernel", "log evidence", "converged")
+    problems = _problems(model)
+    rest = len(problems) - _SHOWN
+    parts.append(_table("Hyperparameters", head, problems[:_SHOWN]))
+    if rest > 0:
+        parts.append(f"<p>and {rest} problems more</p>")
+    hard = [(row.row, f"{row.loo_probability:.4f}", f"{row.pull:.3g}") for row in _hard(model)]
+    if hard:
+        parts.append(_table("Hardest rows", ("row", "leave-one-out probability", "pull"), hard))
+    return f'{diagram}{_STYLE}<div class="postlin-summary">{"".join(parts)}</div>'
+
+
+def _table(caption: str, head: tuple[str, ...], rows: list[Any]) -> str:
+    def line(cells: Any, tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(line(row, "td") for row in rows)
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f"<table>{title}{line(head, 'th') if head else ''}{body}</table>"
