@@ -12,8 +12,8 @@ from postlin.exceptions import (
 from postlin.files import load, save
 from postlin.inference import Approximation, infer
 from postlin.rules import EP, PL, Laplace
+from postlin.search import Evaluation
 from postlin.sites import Sites
-from postlin.training import Evaluation
 
 __version__ = "0.1.0"
 

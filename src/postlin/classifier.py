@@ -21,9 +21,10 @@ from postlin.inference import TOL
 from postlin.kernels import matrices_held, split_white
 from postlin.likelihoods import BinaryLikelihood
 from postlin.multiclass import Decomposition, OneVsOne
+from postlin.optimisers import OPTIMIZERS, Optimizer
 from postlin.rules import Rule
 from postlin.schedules import Schedule
-from postlin.training import OPTIMIZERS, Callback, Optimizer
+from postlin.search import Callback
 
 
 def default_kernel() -> Kernel:

@@ -13,9 +13,12 @@ from postlin.binary import BinaryFit
 from postlin.hyperparameters import Hyperparameters
 from postlin.model import Model
 from postlin.multiclass import Task
+from postlin.optimisers import Optimizer
 from postlin.rules import Rule
 from postlin.schedules import Schedule
-from postlin.training import Callback, Optimizer, shown_log, train
+from postlin.search import Callback
+from postlin.sites import Sites
+from postlin.training import shown_log, train
 
 
 @dataclass(frozen=True)
@@ -59,25 +62,23 @@ def fit_tasks(
     Results do not depend on ``n_jobs``: several problems are solved with one BLAS thread each, whether
     in this process or in others, and random numbers are drawn beforehand.
     """
-    if shared and len(tasks) > 1:
-        return _fit_together(plan, X, weight, tasks, rng, before)
-    if len(tasks) == 1:
-        return [_fit_one(plan, X, weight, tasks[0], rng, before[0])]
+    if shared or len(tasks) == 1:
+        return _fit(plan, X, weight, tasks, rng, before)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(tasks))
     jobs = Parallel(n_jobs=n_jobs)
-    if jobs.n_jobs == 1:
-        fits: list[BinaryFit] = []
-        for task, seed, earlier in zip(tasks, seeds, before, strict=True):
-            if fits and fits[-1].interrupted:  # what remains is fitted where it stands
-                plan = replace(plan, optimizer=None)
-            fits.append(_fit_alone(plan, X, weight, task, seed, earlier))
-        return fits
-    return list(
-        jobs(
-            delayed(_fit_alone)(plan, X, weight, task, seed, earlier)
-            for task, seed, earlier in zip(tasks, seeds, before, strict=True)
+    if jobs.n_jobs > 1:
+        return list(
+            jobs(
+                delayed(_fit_alone)(plan, X, weight, task, seed, earlier)
+                for task, seed, earlier in zip(tasks, seeds, before, strict=True)
+            )
         )
-    )
+    fits: list[BinaryFit] = []
+    for task, seed, earlier in zip(tasks, seeds, before, strict=True):
+        if fits and fits[-1].interrupted:  # what remains is fitted where it stands
+            plan = replace(plan, optimizer=None)
+        fits.append(_fit_alone(plan, X, weight, task, seed, earlier))
+    return fits
 
 
 def _fit_alone(
@@ -85,37 +86,12 @@ def _fit_alone(
 ) -> BinaryFit:
     """One of several problems: one BLAS thread, and no matrices kept."""
     with blas_threads(1):
-        fit = _fit_one(plan, X, weight, task, np.random.RandomState(seed), before)
+        (fit,) = _fit(plan, X, weight, [task], np.random.RandomState(seed), [before])
     fit.release()
     return fit
 
 
-def _fit_one(
-    plan: Plan,
-    X: Any,
-    weight: Array | None,
-    task: Task,
-    rng: np.random.RandomState,
-    before: BinaryFit | None,
-) -> BinaryFit:
-    model, start = _model(plan, X, weight, task), plan.start
-    if before is not None:
-        start = start.inside(before.hyperparameters.theta)
-    with blas_threads(len(model.y)), shown_log(plan.verbose):
-        training = train(
-            [model],
-            start,
-            plan.optimizer,
-            restarts=plan.n_restarts,
-            rng=rng,
-            starts=[before.sites if before is not None and len(before.rows) == len(model.y) else None],
-            callback=plan.callback,
-            keep_on_interrupt=plan.keep_on_interrupt,
-        )
-    return BinaryFit(task.name, task.rows, model, training, 0)
-
-
-def _fit_together(
+def _fit(
     plan: Plan,
     X: Any,
     weight: Array | None,
@@ -123,11 +99,9 @@ def _fit_together(
     rng: np.random.RandomState,
     before: Sequence[BinaryFit | None],
 ) -> list[BinaryFit]:
-    """All problems with the same hyperparameters."""
+    """All these problems with the same hyperparameters."""
     models = [_model(plan, X, weight, task) for task in tasks]
-    start = plan.start
-    if before[0] is not None:
-        start = start.inside(before[0].hyperparameters.theta)
+    start = plan.start if before[0] is None else plan.start.inside(before[0].hyperparameters.theta)
     with blas_threads(len(X)), shown_log(plan.verbose):
         training = train(
             models,
@@ -135,7 +109,7 @@ def _fit_together(
             plan.optimizer,
             restarts=plan.n_restarts,
             rng=rng,
-            starts=[None] * len(models),
+            starts=[_sites(b, len(model.y)) for b, model in zip(before, models, strict=True)],
             callback=plan.callback,
             keep_on_interrupt=plan.keep_on_interrupt,
         )
@@ -143,6 +117,11 @@ def _fit_together(
         BinaryFit(task.name, task.rows, model, training, k)
         for k, (task, model) in enumerate(zip(tasks, models, strict=True))
     ]
+
+
+def _sites(before: BinaryFit | None, n: int) -> Sites | None:
+    """Where an earlier fit of as many rows ended."""
+    return before.sites if before is not None and len(before.rows) == n else None
 
 
 def _model(plan: Plan, X: Any, weight: Array | None, task: Task) -> Model:

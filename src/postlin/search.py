@@ -1,0 +1,137 @@
+"""The evidence as an objective: warm starts along the path, and inference as exact as it pays."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from postlin._typing import Array
+from postlin.exceptions import NotPositiveDefiniteError
+from postlin.gradient import EXACT
+from postlin.hyperparameters import Hyperparameters
+from postlin.model import Fitted, Model
+from postlin.sites import Sites
+from postlin.warm_start import SitePath
+
+logger = logging.getLogger("postlin")
+
+#: What an evidence that cannot be computed counts as.
+_HOPELESS = -1e100
+#: The tolerance of inference during a search, per unit of slope, and the loosest.
+_LOOSE, _LOOSEST = 3e-3, 1e-2
+#: Up to so many rows a factorisation costs next to nothing, and inference is exact at once.
+_FEW = 64
+#: The accuracy of the adjoint beside that tolerance.
+_ADJOINT = 1e-3
+
+
+class Evaluation(NamedTuple):
+    """What a callback is told after every evaluation of the evidence."""
+
+    number: int  # counting from one, over all restarts
+    theta: Array  # logarithms of the free parameters
+    names: list[str]  # and what they are called
+    log_evidence: float
+    gradient: Array | None  # None where the optimiser asks for none
+    seconds: float  # since the fit began
+
+
+Callback = Callable[[Evaluation], object]
+
+
+class Search:
+    """The objective of the optimisers: minus log evidence, warm-started along the path."""
+
+    def __init__(
+        self,
+        models: Sequence[Model],
+        hyperparameters: Hyperparameters,
+        starts: Sequence[Sites | None],
+        rough: bool,
+        callback: Callback | None,
+    ) -> None:
+        self.models = models
+        self.hyperparameters = hyperparameters
+        self.sites = [SitePath(start) for start in starts]
+        self.path: list[tuple[Array, float]] = []
+        # BFGS can live with values that are exact to second order only; others expect the digits
+        dear = max(len(model.y) for model in models) > _FEW
+        self._loosest = _LOOSEST if rough and dear else models[0].tol
+        self._steepness = np.inf
+        self._known: dict[bytes, tuple[float, Array]] = {}
+        self._callback = callback
+        self._began = time.perf_counter()
+
+    def restart(self) -> None:
+        """Forget the way here: the next evaluation is elsewhere."""
+        self.sites = [SitePath() for _ in self.models]
+        self._steepness = np.inf
+
+    def best(self) -> Array:
+        """The best point so far."""
+        return max(self.path, key=lambda point: point[1])[0]
+
+    def at(self, theta: Array, tol: float | None = None) -> list[Fitted]:
+        """The fits at theta."""
+        return list(self._fits(theta, tol))
+
+    def _fits(self, theta: Array, tol: float | None) -> Iterator[Fitted]:
+        """One at a time, so that no more than one need be held."""
+        here = self.hyperparameters.at(theta)
+        for model, path in zip(self.models, self.sites, strict=True):
+            fitted = model.infer(here, path.predict(theta), tol)
+            if fitted.approximation.converged:
+                path.add(theta, fitted.approximation.sites)
+            yield fitted
+
+    def __call__(self, theta: Array, eval_gradient: bool = True) -> Any:
+        """Minus the log evidence, with its gradient on request."""
+        key = np.asarray(theta, float).tobytes()
+        if key in self._known:
+            value, slope = self._known[key]
+            return (value, slope.copy()) if eval_gradient else value
+        try:
+            value, slope = self._evaluate(theta, eval_gradient)
+            if not (np.isfinite(value) and np.isfinite(slope).all()):
+                raise NotPositiveDefiniteError("the evidence or its gradient is not finite.")
+        except NotPositiveDefiniteError:
+            logger.debug("theta %s: no posterior", theta)
+            return (-_HOPELESS, np.zeros_like(theta)) if eval_gradient else -_HOPELESS
+        self._tell(np.array(theta), -value, -slope if eval_gradient else None)
+        if not eval_gradient:
+            return value
+        self._steepness = float(np.linalg.norm(slope))
+        self._known[key] = value, slope
+        return value, slope.copy()
+
+    def _evaluate(self, theta: Array, eval_gradient: bool) -> tuple[float, Array]:
+        """Minus the log evidence and its gradient; inference as exact as the slope deserves."""
+        tol = self.models[0].tol
+        if eval_gradient:
+            tol = max(tol, min(self._loosest, _LOOSE * self._steepness))
+        total, slope = 0.0, np.zeros(len(theta) if eval_gradient else 0)
+        for fitted in self._fits(theta, tol):
+            approximation = fitted.approximation
+            logger.debug(
+                "theta %s: log evidence %.6f (%d factorisations)",
+                theta,
+                approximation.log_evidence,
+                approximation.n_factorisations,
+            )
+            if eval_gradient:
+                accuracy = max(EXACT, _ADJOINT * min(tol, _LOOSE))
+                value, gradient = fitted.value_and_gradient(accuracy)
+                slope -= gradient
+            else:
+                value = approximation.log_evidence
+            total -= value
+        return total, slope
+
+    def _tell(self, theta: Array, log_evidence: float, gradient: Array | None) -> None:
+        self.path.append((theta, log_evidence))
+        if self._callback is not None:
+            seconds = time.perf_counter() - self._began
+            names = self.hyperparameters.names
+            self._callback(Evaluation(len(self.path), theta, names, log_evidence, gradient, seconds))
