@@ -8,13 +8,14 @@ QUIET := --quiet --disable-pip-version-check
 # Files run in processes side by side: one BLAS thread each.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: run test test-slow test-browser check format reproduce convergence bench clean
+.PHONY: run test test-slow test-browser check docs format reproduce convergence bench clean
 
 run: $(STAMP)
 	$(BIN)/postlin evaluate crab --jobs 2 --out results/crab
 
 test: check
 	$(ONE_THREAD) $(BIN)/pytest -q -n 2 -m "not slow" --cov
+	@$(MAKE) --no-print-directory docs
 
 test-slow: $(STAMP)
 	$(ONE_THREAD) $(BIN)/pytest -q -n 2 -m slow
@@ -29,6 +30,10 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Open docs/_build/html/index.html. The gallery's scripts run in the build; warnings are errors.
+docs: $(STAMP)
+	$(ONE_THREAD) $(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
 format: $(STAMP)
 	$(BIN)/ruff format .
@@ -64,4 +69,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf .venv $(BENCH) $(BENCH)-jax .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf .venv $(BENCH) $(BENCH)-jax .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage docs/_build docs/auto_gallery docs/generated

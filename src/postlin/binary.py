@@ -204,7 +204,7 @@ class BinaryFit:
             here = here.with_kernel(self.kernel_)
         with blas_threads(len(self.y_train_)):
             fitted = self.model.infer(here, self.sites)
-            fitted.approximation.warn(self.model.schedule, self.model.tol, self.model.max_iter, 4)
+            fitted.approximation.warn(self.model.schedule, self.model.tol, self.model.max_iter, 5)
             value = fitted.approximation.log_evidence
             gradient = fitted.gradient() if eval_gradient else None
         self.model.forget()

@@ -2,7 +2,7 @@
 
 import warnings
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -18,7 +18,7 @@ from postlin.findings import Findings
 from postlin.fitting import Plan, fit_tasks
 from postlin.hyperparameters import Hyperparameters
 from postlin.inference import TOL
-from postlin.kernels import matrices_held, split_white
+from postlin.kernels import can_split, matrices_held, split_white
 from postlin.likelihoods import BinaryLikelihood
 from postlin.multiclass import Decomposition, OneVsOne
 from postlin.optimisers import OPTIMIZERS, Optimizer
@@ -51,9 +51,10 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         is.
     n_restarts_optimizer : int, default 0
         Further starts, drawn log-uniformly within the bounds.
-    fold_noise : bool, default False
+    fold_noise : bool or "auto", default "auto"
         Move the kernel's white noise into the likelihood. The model stays the same, the latent
         function becomes the noise-free one, and PL with the noisy threshold becomes more accurate.
+        "auto" does so where the likelihood has a parameter to learn: its estimate needs that accuracy.
     tol, max_iter_predict : float, int
         Inference is iterated until no site moves by more than ``tol`` in units of its marginal,
         or ``max_iter_predict`` factorisations are spent.
@@ -115,7 +116,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         schedule: str | Schedule = "parallel",
         optimizer: Optimizer | str | None = "bfgs",
         n_restarts_optimizer: int = 0,
-        fold_noise: bool = False,
+        fold_noise: bool | Literal["auto"] = "auto",
         tol: float = TOL,
         max_iter_predict: int = 100,
         warm_start: bool = False,
@@ -248,7 +249,12 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         kernel = default_kernel() if self.kernel is None else clone(self.kernel)
         rule = as_object(self.inference, rules.REGISTRY, Rule, "inference")
         likelihood = as_object(self.likelihood, likelihoods.REGISTRY, BinaryLikelihood, "likelihood")
-        if self.fold_noise:  # which makes every likelihood differentiable
+        if self.fold_noise not in (True, False, "auto"):
+            raise ValueError(f"fold_noise must be True, False or 'auto', got {self.fold_noise!r}.")
+        fold_noise = self.fold_noise is True or (
+            self.fold_noise == "auto" and bool(likelihood.free) and can_split(kernel)
+        )
+        if fold_noise:  # which makes every likelihood differentiable
             split_white(kernel)
         else:
             rule.check(likelihood)
@@ -262,7 +268,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             as_object(self.schedule, schedules.REGISTRY, Schedule, "schedule"),
             self.optimizer,
             self.n_restarts_optimizer,
-            self.fold_noise,
+            fold_noise,
             self.tol,
             self.max_iter_predict,
             self.callback,

@@ -80,5 +80,5 @@ class Diagnostics:
         state = "converged" if self.converged else "not converged"
         return (
             f"<Diagnostics of {self.fit.name}: {state}, residual {self.fit.record.residual:.1e}, "
-            f"{self.n_factorisations} factorisations, {self.n_evaluations} evaluations>"
+            f"factorisations: {self.n_factorisations}, evaluations: {self.n_evaluations}>"
         )

@@ -51,6 +51,12 @@ class Hyperparameters:
             self.likelihood.replaced(**dict(zip(self.likelihood.free, values, strict=True))),
         )
 
+    @property
+    def starts(self) -> list[Array]:
+        """Where a search should begin: here, and where the likelihood says."""
+        others = (self.likelihood.replaced(**values) for values in self.likelihood.other_starts)
+        return [self.theta, *(replace(self, likelihood=other).theta for other in others)]
+
     def inside(self, theta: Array) -> "Hyperparameters":
         """At the point within the bounds that is next to ``theta``."""
         return self.at(np.clip(theta, *self.bounds.T))

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from postlin import likelihoods, rules, schedules
+from postlin._threads import blas_threads
 from postlin._typing import Array
 from postlin._validation import (
     MATRICES,
@@ -117,7 +118,8 @@ class Approximation:
 
         Below one, plain iteration from nearby converges to this solution; above one it does not.
         """
-        return LinearisedMap(self.solution.iterate).spectral_radius()
+        with blas_threads(len(self.mean)):
+            return LinearisedMap(self.solution.iterate).spectral_radius()
 
     def predict_latent(
         self, cross: Array, prior_variance: Array, prior_mean: Array | float | None = None

@@ -11,7 +11,9 @@ from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.gradient import EXACT
 from postlin.hyperparameters import Hyperparameters
+from postlin.inference import Approximation
 from postlin.model import Fitted, Model
+from postlin.rules import EP
 from postlin.sites import Sites
 from postlin.warm_start import SitePath
 
@@ -25,6 +27,8 @@ _LOOSE, _LOOSEST = 3e-3, 1e-2
 _FEW = 64
 #: The accuracy of the adjoint beside that tolerance.
 _ADJOINT = 1e-3
+#: EP that has not converged and still moves by more than this, in units of the marginal, is lost.
+_LOST = 0.1
 
 
 class Evaluation(NamedTuple):
@@ -114,6 +118,8 @@ class Search:
         total, slope = 0.0, np.zeros(len(theta) if eval_gradient else 0)
         for fitted in self._fits(theta, tol):
             approximation = fitted.approximation
+            if self._is_lost(approximation):
+                raise NotPositiveDefiniteError("inference did not converge.")
             logger.debug(
                 "theta %s: log evidence %.6f (%d factorisations)",
                 theta,
@@ -128,6 +134,12 @@ class Search:
                 value = approximation.log_evidence
             total -= value
         return total, slope
+
+    def _is_lost(self, approximation: Approximation) -> bool:
+        """Whether the evidence means nothing: EP's is that of a fixed point, and else of any size."""
+        model = self.models[0]
+        apart = not approximation.converged and approximation.residual > _LOST
+        return apart and isinstance(model.rule, EP) and model.schedule.iterations is None
 
     def _tell(self, theta: Array, log_evidence: float, gradient: Array | None) -> None:
         self.path.append((theta, log_evidence))

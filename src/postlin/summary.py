@@ -29,6 +29,8 @@ def _facts(model: Any) -> list[tuple[str, str]]:
     first = fits[0].model
     kinds = [first.rule.name, fits[0].likelihood_.name, first.schedule.name]
     method = ", ".join(kind.replace("_", " ") for kind in kinds)
+    if first.fold_noise:
+        method += ", white noise in the likelihood"
     if len(fits) > 1:
         method += f"; {model._decomposition.name.replace('_', ' ')}, {len(fits)} problems"
     evidence = "log evidence" if len(fits) == 1 else "mean log evidence"
@@ -52,7 +54,7 @@ def _problems(model: Any) -> list[tuple[str, str, str, str]]:
     found = model.diagnostics_
     rows = []
     for d in found if isinstance(found, list) else [found]:
-        state = f"{'yes' if d.converged else 'NO'}, {d.n_factorisations} factorisations"
+        state = f"{'yes' if d.converged else 'NO'}, factorisations: {d.n_factorisations}"
         kernel = str(d.fit.kernel_)
         for name in d.fit.likelihood_.free:
             kernel += f", {name} = {getattr(d.fit.likelihood_, name):.3g}"

@@ -90,7 +90,7 @@ def _best_of_all(
 ) -> tuple[Array, str | None]:
     """The best optimum over all starts, and what its optimiser complained of."""
     bounds = at.bounds
-    starts = [at.theta]
+    starts = at.starts
     starts += [rng.uniform(bounds[:, 0], bounds[:, 1]) for _ in range(restarts)]
     ends = []
     for k, theta in enumerate(starts):

@@ -76,6 +76,11 @@ class BinaryLikelihood(Likelihood):
         """Bounds of those among them that are learned with the kernel's, which must be positive."""
         return {}
 
+    @property
+    def other_starts(self) -> list[dict[str, float]]:
+        """Values of free parameters from where a search should begin too, where one is not enough."""
+        return []
+
     def replaced(self, **parameters: float) -> Self:
         """The same likelihood with other parameters."""
         other = copy.copy(self)

@@ -13,6 +13,8 @@ from postlin.likelihoods.mills import FLAT, derivatives, mills_ratio
 
 _LOG_SQRT_2PI = 0.5 * log(2 * pi)
 
+#: A rate of wrong labels that is high.
+_MANY = 0.2
 #: A variance that stands for none, as the evidence by quadrature asks: the step itself.
 _POINT = 1e-60
 
@@ -20,7 +22,8 @@ _POINT = 1e-60
 class NoisyThreshold(BinaryLikelihood):
     """A step that is wrong with probability ``epsilon``: the label-noise rate.
 
-    With ``epsilon_bounds=(low, high)`` it is learned with the kernel's parameters, from ``epsilon`` on.
+    With ``epsilon_bounds=(low, high)`` it is learned with the kernel's parameters, from ``epsilon`` and
+    from 0.2 on: the evidence has several maxima.
     """
 
     name: ClassVar[str] = "noisy_threshold"
@@ -64,6 +67,11 @@ class NoisyThreshold(BinaryLikelihood):
             return {}
         low, high = map(float, self.epsilon_bounds)
         return {"epsilon": (low, high)}
+
+    @property
+    def other_starts(self) -> list[dict[str, float]]:
+        """Many wrong labels: from few, a search may end where the function bends round each of them."""
+        return [{"epsilon": float(np.clip(_MANY, low, high))} for low, high in self.free.values()]
 
     def jet_changes(self, m: Array, v: Array) -> list[tuple[JetChange, JetChange]]:
         """By ε: (1 − 2Φ)/Z for log Z, and from λ = (1−2ε)φ/Z the others."""

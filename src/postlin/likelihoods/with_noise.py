@@ -37,6 +37,11 @@ class WithNoise(BinaryLikelihood):
         """What the base learns."""
         return self.base.free
 
+    @property
+    def other_starts(self) -> list[dict[str, float]]:
+        """What the base needs."""
+        return self.base.other_starts
+
     def replaced(self, **parameters: float) -> Self:
         """With another variance, or another base."""
         variance = parameters.pop("variance", self.variance)

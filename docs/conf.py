@@ -1,0 +1,160 @@
+"""How the pages are built: ``sphinx-build -W --keep-going -b html docs docs/_build/html``."""
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+
+import postlin
+
+project = "postlin"
+author = "the postlin developers"
+project_copyright = author
+version = release = postlin.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "myst_parser",
+    "sphinx_gallery.gen_gallery",
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_build", "_templates", "gallery", "**/*.ipynb"]
+templates_path = ["_templates"]
+language = "en-GB"
+default_role = "literal"  # single backquotes in docstrings
+
+myst_heading_anchors = 3
+myst_enable_extensions = ["deflist", "colon_fence"]
+
+autosummary_generate = True
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 88
+toc_object_entries_show_parents = "hide"
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "auto_gallery",
+    "filename_pattern": r"/plot_",
+    "within_subsection_order": "FileNameSortKey",
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    "write_computation_times": False,
+    "plot_gallery": "True",
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "postlin"
+html_static_path = ["_static"]
+html_css_files = ["postlin.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "logo": {"text": "postlin"},
+    "navigation_with_keys": False,
+    "show_nav_level": 1,
+    "header_links_before_dropdown": 6,
+    "navbar_align": "left",
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+    "pygments_light_style": "tango",
+    "pygments_dark_style": "github-dark",
+}
+html_sidebars = {
+    "index": [],
+    "installation": [],
+    "quickstart": [],
+    "from_sklearn": [],
+    "troubleshooting": [],
+    "changelog": [],
+}
+
+#: What type checkers are told, and what readers are; in this order.
+_SHORTER = {
+    r"ndarray\[tuple\[Any, \.\.\.\], dtype\[float(64|ing)\]\]": "Array",
+    r"Callable\[\[?\.\.\.\]?, tuple\[Array, float\]\]": "Optimizer",
+    r"Callable\[\[[\w~.]*Evaluation\], object\]": "Callback",
+    r"Callable\[\[Array\], Array\]": "Function",
+}
+
+
+def _short(text: str | None) -> str | None:
+    if text is None:
+        return None
+    text = re.sub(r"~?\b(?:numpy|typing|collections)(?:\.[a-z_]\w*)*\.(?=\w)", "", text)
+    for long, word in _SHORTER.items():
+        text = re.sub(long, word, text)
+    return text
+
+
+def _shorten(app: Any, what: str, name: str, obj: Any, options: Any, *signature: str | None) -> Any:
+    """Types by their short names."""
+    return tuple(map(_short, signature))
+
+
+def _comments(cls: type) -> dict[str, str]:
+    """Fields of a tuple or dataclass with the comment that stands behind them."""
+    try:
+        source = inspect.getsource(cls)
+    except (OSError, TypeError):
+        return {}
+    return dict(re.findall(r"^    (\w+): [^#\n]+  # ([^\n]+)$", source, re.MULTILINE))
+
+
+def _attributes(lines: list[str]) -> Iterator[str]:
+    """An ``Attributes`` section of lines ``name, name : text`` as a list of definitions."""
+    inside = False
+    for line in lines:
+        if line.startswith("**") or (inside and re.match(r"[A-Z]\w+$", line)):
+            inside = False
+        if line == "Attributes":
+            inside = True
+            yield ".. rubric:: Attributes"
+            yield ""
+        elif inside and " : " in line:
+            names, text = line.split(" : ", 1)
+            yield ", ".join(f"``{name}``" for name in names.split(", "))
+            yield f"    {text}"
+        elif not (inside and set(line) == {"-"}):
+            yield line
+
+
+def _parted(found: re.Match[str]) -> str:
+    return found[1] + (f"\\ {found[2]}" if found[2] else "")
+
+
+def _tidy(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings as they are written here, for Sphinx."""
+    if what == "class":
+        lines[:] = list(_attributes(lines))
+    # markup must end at a word's end: ``n``² is none
+    lines[:] = [re.sub(r"(``[^`]+``)(\w)?", _parted, line) for line in lines]
+    if lines and lines[0].startswith("Alias for field number"):
+        module, owner, field = name.rsplit(".", 2)
+        comment = _comments(getattr(importlib.import_module(module), owner)).get(field, "")
+        lines[:] = [comment[:1].upper() + comment[1:] + ("." if comment else ""), ""]
+
+
+def _shorten_attributes(app: Any, page: nodes.document) -> None:
+    """The types of attributes, which come by another way."""
+    for annotation in page.findall(addnodes.desc_annotation):
+        text = annotation.astext()
+        if _short(text) != text:
+            annotation.children = [nodes.Text(str(_short(text)))]
+
+
+def setup(app: Any) -> None:
+    """Before napoleon, which comes at 500."""
+    app.connect("autodoc-process-docstring", _tidy, priority=400)
+    app.connect("autodoc-process-signature", _shorten)
+    app.connect("doctree-read", _shorten_attributes)

@@ -1,0 +1,208 @@
+"""The evidence as a landscape over two hyperparameters, and the optimiser's way through it."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from postlin._typing import Array
+from postlin.classifier import GPClassifier
+from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
+from postlin.plotting.common import COLOURS, INK, Display, classifier_of, new_axes, readable
+
+#: Contours are this far below the maximum.
+_DROPS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+#: How far the grid reaches beyond the optimiser's path, and from its end at least and at most.
+_BEYOND, _LEAST, _MOST = 0.5, 2.0, 7.0
+
+Progress = Callable[[int, int], object]
+
+
+class EvidenceDisplay(Display):
+    """Contours of the log evidence over two hyperparameters, with the optimiser's path.
+
+    All other parameters are as they were learned; the path is where the optimiser went in these two,
+    whatever the others were on the way.
+
+    Parameters
+    ----------
+    axis0, axis1 : arrays, logarithms of the two parameters
+    log_evidence : array (len(axis1), len(axis0)); NaN where there is no posterior
+    converged : array of the same shape, whether inference was
+    path : array (evaluations, 2), logarithms of the two parameters as the optimiser went
+    optimum : array (2,)
+    best : float, the log evidence there
+    names : of the two parameters
+
+    """
+
+    def __init__(
+        self,
+        axis0: Array,
+        axis1: Array,
+        log_evidence: Array,
+        converged: np.ndarray,
+        path: Array,
+        optimum: Array,
+        best: float,
+        names: Sequence[str],
+    ) -> None:
+        self.axis0, self.axis1 = axis0, axis1
+        self.log_evidence = log_evidence
+        self.converged = converged
+        self.path = path
+        self.optimum = optimum
+        self.best = best
+        self.names = list(names)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        parameters: tuple[int | str, int | str] = (0, 1),
+        *,
+        grid_resolution: int = 20,
+        limits: Sequence[tuple[float, float]] | None = None,
+        progress: Progress | None = None,
+        ax: Any = None,
+        **kwargs: Any,
+    ) -> Self:
+        """From a fit of two classes; computes the evidence ``grid_resolution``² times.
+
+        ``parameters`` are two, by index or by name, for example "length_scale". ``limits`` are the
+        ranges of the two (not of their logarithms); without them the path fits in. ``progress`` is
+        called with the number of evaluations made and that of all of them.
+        """
+        model = classifier_of(estimator)
+        if model.n_classes_ > 2:
+            raise ValueError(
+                f"EvidenceDisplay shows two classes: of {model.n_classes_} every problem has its own "
+                "evidence."
+            )
+        hyperparameters = model._estimators[0].hyperparameters
+        chosen = [_index(name, hyperparameters.names) for name in parameters]
+        if len(chosen) != 2 or chosen[0] == chosen[1]:
+            raise ValueError(f"parameters must be two different ones, got {parameters!r}.")
+        optimum = hyperparameters.theta[chosen]
+        path = np.array([theta[chosen] for theta, _ in model.evidence_path_]).reshape(-1, 2)
+        ranges = _ranges(path, optimum) if limits is None else np.log(np.asarray(limits, float))
+        axis0, axis1 = (np.linspace(low, high, grid_resolution) for low, high in ranges)
+        values, converged = _surface(model, chosen, axis0, axis1, progress)
+        names = [hyperparameters.names[k] for k in chosen]
+        best = model.log_marginal_likelihood_value_
+        display = cls(axis0, axis1, values, converged, path, optimum, best, names)
+        return display.plot(ax, **kwargs)
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> Self:
+        """Draw; further arguments go to the filled contours."""
+        ax = self.ax_ = new_axes(ax, 5.4, 4.2)
+        self.figure_ = ax.figure
+        x, y = np.exp(self.axis0), np.exp(self.axis1)
+        self._contours(ax, x, y, kwargs)
+        ax.set(xscale="log", yscale="log", xlim=x[[0, -1]], ylim=y[[0, -1]])
+        ax.set(xlabel=_short(self.names, 0), ylabel=_short(self.names, 1))
+        for axis, ends in ((ax.xaxis, self.axis0), (ax.yaxis, self.axis1)):
+            _ticks(axis, float(ends[-1] - ends[0]))
+        self._path(ax)
+        return self
+
+    def _contours(self, ax: Any, x: Array, y: Array, kwargs: dict[str, Any]) -> None:
+        """Steps below the maximum, which is at the optimum unless a point of the grid is better."""
+        from matplotlib.colors import BoundaryNorm
+
+        best = max(self.best, float(np.nanmax(self.log_evidence, initial=-np.inf)))
+        depth = best - float(np.nanmin(self.log_evidence, initial=best))
+        drops = [d for i, d in enumerate(_DROPS) if i < 3 or _DROPS[i - 1] < depth]
+        levels = [best - d for d in reversed(drops)]
+        levels[-1] += 1e-9 * (1 + abs(best))  # or rounding leaves a hole at the top
+        style: dict[str, Any] = {"levels": levels, "cmap": "Blues", "extend": "min"} | kwargs
+        own = style["levels"] is levels
+        if own:
+            style.setdefault("norm", BoundaryNorm(levels, 256, extend="min"))
+        masked = np.ma.masked_invalid(self.log_evidence)
+        self.surface_ = ax.contourf(x, y, masked, **style)
+        thin: dict[str, Any] = {"colors": [INK], "alpha": 0.4, "linewidths": 0.5, "linestyles": "solid"}
+        ax.contour(x, y, masked, levels=style["levels"][:-1] if own else style["levels"], **thin)
+        bar = self.figure_.colorbar(self.surface_, ax=ax, spacing="uniform", pad=0.02, aspect=28)
+        if own:
+            bar.set_label(f"log evidence below its maximum, {best:.1f}".replace("-", "−"))
+            bar.set_ticks(levels, labels=[f"−{d:g}" if d else "0" for d in reversed(drops)])
+        else:
+            bar.set_label("log evidence")
+
+    def _path(self, ax: Any) -> None:
+        """The evaluations in order, where the optimiser began, and where it ended."""
+        edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.8}
+        colour = COLOURS[0]
+        if not self.converged.all():
+            row, column = np.nonzero(~self.converged)
+            points = np.exp(self.axis0)[column], np.exp(self.axis1)[row]
+            ax.plot(*points, "x", color=INK, markersize=4, label="inference not converged")
+        if len(self.path):
+            steps = np.exp(self.path).T
+            label = f"{len(self.path)} evaluations"
+            (self.path_,) = ax.plot(*steps, "o-", color=colour, markersize=5, label=label, **edge)
+            ax.plot(*steps[:, :1], "s", color=colour, markersize=7.5, label="start", **edge)
+        ends = np.exp(self.optimum)[:, None]
+        ax.plot(*ends, "*", color="#E69F00", markersize=15, label="optimum", zorder=4, **edge)
+        ax.legend(loc="best", framealpha=0.9, fontsize="small")
+
+
+def _index(name: int | str, names: list[str]) -> int:
+    """Of a parameter given by its index, its name, or an end of its name that no other has."""
+    if isinstance(name, str):
+        found = [k for k, known in enumerate(names) if known == name]
+        found = found or [k for k, known in enumerate(names) if known.endswith(f"__{name}")]
+        if len(found) == 1:
+            return found[0]
+    elif -len(names) <= name < len(names):
+        return int(name) % len(names)
+    known = ", ".join(f"{k}: {n}" for k, n in enumerate(names)) or "none"
+    raise ValueError(f"{name!r} names no single free hyperparameter, they are ({known}).")
+
+
+def _short(names: list[str], k: int) -> str:
+    """The last part of a name, unless that is the other's too."""
+    ends = [name.split("__")[-1] for name in names]
+    return readable(ends[k] if ends[0] != ends[1] else names[k])
+
+
+def _ticks(axis: Any, span: float) -> None:
+    """Plain numbers, between powers of ten too where there are few of those."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    few = span < 3 * np.log(10)
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _ranges(path: Array, optimum: Array) -> Array:
+    """Where the path went, but not as far as a first step that went astray."""
+    points = np.vstack([path, optimum])
+    low = np.minimum(points.min(axis=0) - _BEYOND, optimum - _LEAST)
+    high = np.maximum(points.max(axis=0) + _BEYOND, optimum + _LEAST)
+    near = np.stack([np.maximum(low, optimum - _MOST), np.minimum(high, optimum + _MOST)], axis=1)
+    return np.asarray(near)
+
+
+def _surface(
+    model: GPClassifier, chosen: list[int], axis0: Array, axis1: Array, progress: Progress | None
+) -> tuple[Array, np.ndarray]:
+    """The evidence on the grid, and where inference converged."""
+    theta = model._estimators[0].hyperparameters.theta
+    values = np.full((len(axis1), len(axis0)), np.nan)
+    converged = np.ones(values.shape, bool)
+    for done, (i, j) in enumerate(np.ndindex(values.shape), start=1):
+        theta[chosen] = axis0[j], axis1[i]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                values[i, j] = model.log_marginal_likelihood(theta)
+            except NotPositiveDefiniteError:
+                converged[i, j] = False
+        converged[i, j] &= not any(issubclass(w.category, ConvergenceWarning) for w in caught)
+        if progress is not None:
+            progress(done, values.size)
+    return values, converged

@@ -1,0 +1,97 @@
+"""Which training rows the rest of the data does not explain."""
+
+from typing import Any, Self
+
+import numpy as np
+
+from postlin._typing import Array
+from postlin.plotting.common import INK, Display, bare, classifier_of, look, new_axes, readable
+
+#: Labels of rows are no closer to each other than this part of the axis.
+_APART = 0.055
+
+
+class LeaveOneOutDisplay(Display):
+    """The probability of each training row's own label, as if the row had not been seen; sorted.
+
+    Rows at the left are those that the rest of the data speaks against: mislabelled, or of a kind that
+    occurs once. The hardest carry their row numbers.
+
+    Parameters
+    ----------
+    probability : array, one for each row
+    codes : array, the class of each row as an index of ``classes``
+    classes : the labels
+    rows : array, the numbers of the rows in the data as passed to ``fit``
+
+    """
+
+    def __init__(
+        self, probability: Array, codes: np.ndarray, classes: np.ndarray, rows: np.ndarray
+    ) -> None:
+        self.order = np.argsort(probability, kind="stable")
+        self.probability = np.asarray(probability, float)
+        self.codes = np.asarray(codes)
+        self.classes = classes
+        self.rows = np.asarray(rows)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, n_annotated: int = 5, ax: Any = None, **kwargs: Any
+    ) -> Self:
+        """From a fitted ``GPClassifier``, or a pipeline that ends in one."""
+        model = classifier_of(estimator)
+        codes = model._codes
+        own = model.loo_predict_proba_[np.arange(len(codes)), codes]
+        display = cls(own, codes, model.classes_, model._kept)
+        return display.plot(ax, n_annotated=n_annotated, **kwargs)
+
+    def plot(self, ax: Any = None, *, n_annotated: int = 5, **kwargs: Any) -> Self:
+        """Draw, with the numbers of the hardest rows; further arguments go to the points."""
+        ax = self.ax_ = new_axes(ax, 5.8, 3.8)
+        self.figure_ = ax.figure
+        bare(ax)
+        rank = np.empty(len(self.order), int)
+        rank[self.order] = np.arange(1, len(rank) + 1)
+        self.points_ = []
+        for k, label in enumerate(self.classes):
+            mine = self.codes == k
+            colour, marker, size = look(k)
+            style = {"color": colour, "marker": marker, "s": 20 * size, "alpha": 0.85, "linewidths": 0}
+            style |= {"label": readable(label)} | kwargs
+            self.points_.append(ax.scatter(rank[mine], self.probability[mine], **style))
+        chance = 1 / len(self.classes)
+        ax.axhline(chance, color=INK, linestyle="--", linewidth=1, label=f"chance, {chance:.2g}")
+        ax.set(xlabel="training rows, the hardest first", ylim=(-0.03, 1.03))
+        ax.set_ylabel("leave-one-out probability\nof the row's own label")
+        self._annotate(ax, n_annotated)
+        ax.legend(frameon=False, loc="lower right")
+        return self
+
+    def _annotate(self, ax: Any, n: int) -> None:
+        """Row numbers to the right of their points, where the sorted curve leaves room below it."""
+        hardest = self.order[: max(n, 0)]
+        p = self.probability[hardest]
+        heights = _spread(p)
+        above = np.sum(self.probability < np.max(heights, initial=0.0) + _APART)
+        x = max(0.09 * len(self.order) + len(hardest), above + 0.05 * len(self.order))
+        line = {"arrowstyle": "-", "color": INK, "linewidth": 0.5, "shrinkA": 1}
+        text: dict[str, Any] = {"va": "center", "fontsize": "small", "color": INK, "arrowprops": line}
+        text["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
+        self.annotations_ = [
+            ax.annotate(f"row {self.rows[i]}", (place, p[place - 1]), (x, heights[place - 1]), **text)
+            for place, i in enumerate(hardest, start=1)
+        ]
+
+
+def _spread(p: Array) -> Array:
+    """Heights for labels near sorted values: in their order, apart, and not below zero."""
+    heights = _pushed_up(p)
+    lower = p - np.max(heights - p, initial=0.0) / 2
+    return _pushed_up(np.maximum(lower, 0.0))
+
+
+def _pushed_up(values: Array) -> Array:
+    steps = _APART * np.arange(len(values))
+    pushed: Array = np.maximum.accumulate(values - steps) + steps
+    return pushed

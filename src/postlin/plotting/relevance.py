@@ -1,0 +1,71 @@
+"""Which features matter."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from postlin._typing import Array
+from postlin.plotting.common import COLOURS, Display, bare, classifier_of, new_axes, readable
+
+
+class RelevanceDisplay(Display):
+    """Features by relevance, the most relevant at the top.
+
+    Relevance is the standard deviation of a feature in units of its length scale, so that it does not
+    depend on the feature's own unit.
+
+    Parameters
+    ----------
+    names : the features, the most relevant first
+    values : array, their relevance
+
+    """
+
+    def __init__(self, names: Sequence[str], values: Array) -> None:
+        self.names = list(names)
+        self.values = np.asarray(values, float)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        feature_names: Sequence[str] | None = None,
+        max_features: int | None = None,
+        ax: Any = None,
+        **kwargs: Any,
+    ) -> Self:
+        """From a fit whose kernel has a length scale for every feature.
+
+        ``feature_names`` are in the order of the columns; names of a data frame are known without.
+        ``max_features`` shows the first of them alone.
+        """
+        model = classifier_of(estimator)
+        found = model.relevance_
+        names = found.names
+        if feature_names is not None:
+            if len(feature_names) != len(names):
+                raise ValueError(
+                    f"feature_names must hold {len(names)} names, one for every feature, "
+                    f"got {len(feature_names)}."
+                )
+            names = [str(feature_names[k]) for k in found.features]
+        return cls(names[:max_features], found.values[:max_features]).plot(ax, **kwargs)
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> Self:
+        """Draw; further arguments go to the bars."""
+        n = len(self.names)
+        ax = self.ax_ = new_axes(ax, 5.2, 1.1 + 0.28 * n)
+        self.figure_ = ax.figure
+        bare(ax)
+        ax.grid(False, axis="y")
+        self.bars_ = ax.barh(
+            np.arange(n), self.values, **({"color": COLOURS[1], "height": 0.7} | kwargs)
+        )
+        ax.bar_label(self.bars_, fmt="%.2g", padding=3, fontsize="small")
+        ax.set_yticks(np.arange(n), [readable(name) for name in self.names])
+        ax.tick_params(axis="y", length=0)
+        ax.set(ylim=(n - 0.4, -0.6), xlabel="relevance (standard deviation ÷ length scale)")
+        ax.margins(x=0.12)
+        return self
