@@ -153,6 +153,11 @@ class BinaryFit:
             )
         return self._loo
 
+    @property
+    def has_left_out(self) -> bool:
+        """Whether ``loo_log_probabilities`` are there already."""
+        return self._loo is not None
+
     def cavity_log_probabilities(self) -> Array:
         """A rough and cheap ``loo_log_probabilities``: all other sites are held."""
         return self._log_probabilities(cavities(self.approximation_))

@@ -8,6 +8,8 @@ from sklearn.utils import estimator_html_repr
 
 from postlin.diagnostics import Diagnostics, HardRow
 
+#: Rows, over all problems, up to which leave-one-out predictions are made for a summary.
+_FEW_ROWS = 500
 #: Problems shown one by one; of more only the first.
 _SHOWN = 12
 
@@ -38,9 +40,20 @@ def _facts(model: Any) -> list[tuple[str, str]]:
         ("data", counts),
         ("method", method),
         (evidence, f"{model.log_marginal_likelihood_value_:.4f}"),
+        *(_left_out(model) if _is_cheap(fits) else []),
+        ("inference", "converged" if model.converged_ else "NOT CONVERGED"),
+    ]
+
+
+def _is_cheap(fits: Any) -> bool:
+    """Whether leave-one-out predictions are there already, or take no time."""
+    return all(fit.has_left_out for fit in fits) or sum(len(fit.rows) for fit in fits) <= _FEW_ROWS
+
+
+def _left_out(model: Any) -> list[tuple[str, str]]:
+    return [
         ("leave-one-out log score", f"{model.loo_log_score_:.4f}"),
         ("leave-one-out error", f"{_loo_error(model):.4f}"),
-        ("inference", "converged" if model.converged_ else "NOT CONVERGED"),
     ]
 
 
@@ -80,7 +93,7 @@ def as_text(model: Any) -> str:
         lines.append(f"  and {len(problems) - _SHOWN} problems more")
     hard = _hard(model)
     if hard:
-        lines.append("  hardest rows (leave-one-out probability of their label)")
+        lines.append("  hardest rows (probability of their label without them, from the cavities)")
         lines += [f"    row {row.row}: {row.loo_probability:.4f}" for row in hard]
     return "\n".join(lines)
 
@@ -99,7 +112,13 @@ def as_html(model: Any) -> str:
         parts.append(f"<p>and {rest} problems more</p>")
     hard = [(row.row, f"{row.loo_probability:.4f}", f"{row.pull:.3g}") for row in _hard(model)]
     if hard:
-        parts.append(_table("Hardest rows", ("row", "leave-one-out probability", "pull"), hard))
+        parts.append(
+            _table(
+                "Hardest rows",
+                ("row", "probability of its label without it, from the cavity", "pull"),
+                hard,
+            )
+        )
     return f'{diagram}{_STYLE}<div class="postlin-summary">{"".join(parts)}</div>'
 
 
