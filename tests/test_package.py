@@ -42,7 +42,8 @@ def test_notation_names_what_the_code_has():
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/notation.md"])
-def test_code_blocks_run(page):
+def test_code_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # they may write files
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert blocks
     for block in blocks:

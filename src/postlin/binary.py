@@ -1,4 +1,4 @@
-"""What is learned from two classes: hyperparameters, and the posterior at them."""
+"""What is learned from two classes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,83 +8,18 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._threads import blas_threads
 from postlin._typing import Array
-from postlin.complaints import complaints
-from postlin.exceptions import ConvergenceWarning
-from postlin.fixed_point import Record
-from postlin.hyperparameters import Hyperparameters
-from postlin.inference import Approximation
+from postlin.fit import Fit
 from postlin.leave_one_out import cavities, left_out
 from postlin.likelihoods import BinaryLikelihood
-from postlin.model import Model
 from postlin.posterior import GaussianPosterior
-from postlin.sites import Marginals, Sites
-from postlin.training import Training
+from postlin.sites import Marginals
 
 #: Entries of the covariances with new points that are held at a time: 8 MiB.
 _BLOCK = 2**20
 
 
-class BinaryFit:
-    """A posterior over latent values given labels −1 and +1, at learned hyperparameters.
-
-    Matrices are not part of its state: a copy from a file or from another process makes them again
-    from the sites when they are first asked for.
-    """
-
-    def __init__(self, name: str, rows: np.ndarray, model: Model, training: Training, k: int) -> None:
-        """``rows`` are those of the data that were used, ``k`` this model's place in the training."""
-        fitted = training.best[k]
-        approximation = fitted.approximation
-        model.forget()
-        self.name = name
-        self.rows = rows
-        self.model = model
-        self.hyperparameters: Hyperparameters = fitted.at
-        self.log_marginal_likelihood_value_: float = approximation.log_evidence
-        self.evidence_path_ = training.path
-        self.complaint = training.message
-        self.interrupted = training.interrupted
-        self.record: Record = approximation.solution.record
-        self._sites = tuple(approximation.sites)
-        self._approximation: Approximation | None = approximation
-        self._loo: Array | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_approximation": None}
-
-    def complaints(self) -> list[Warning]:
-        """What must be known about the fit."""
-        model = self.model
-        found: list[Warning] = list(
-            complaints(
-                self.record, model.rule, model.schedule, model.tol, model.max_iter, "max_iter_predict"
-            )
-        )
-        texts = self.hyperparameters.at_bounds() if self.evidence_path_ else []
-        if self.complaint is not None:
-            texts = [
-                f"the optimiser did not converge ({self.complaint}); give it another start with "
-                "n_restarts_optimizer, or scale the features."
-            ]
-        if self.interrupted:
-            texts = [
-                "interrupted: the hyperparameters are the best found so far, after "
-                f"{len(self.evidence_path_)} evaluations; fit again with warm_start=True to go on."
-            ]
-        return found + [ConvergenceWarning(text) for text in texts]
-
-    def release(self) -> None:
-        """Drop the matrices until they are asked for."""
-        self._approximation = None
-
-    @property
-    def approximation_(self) -> Approximation:
-        """The approximation of the posterior over latent values."""
-        if self._approximation is None:
-            with blas_threads(len(self.y_train_)):
-                self._approximation = self.model.revive(self.hyperparameters, self.sites, self.record)
-            self.model.forget()
-        return self._approximation
+class BinaryFit(Fit):
+    """A posterior over latent values given labels −1 and +1."""
 
     @property
     def latent_kernel(self) -> Kernel:
@@ -99,29 +34,14 @@ class BinaryFit:
         return likelihood
 
     @property
-    def sites(self) -> Sites:
-        """The Gaussian factors."""
-        return Sites(*self._sites)
+    def codes(self) -> np.ndarray:
+        """0 and 1 for −1 and +1."""
+        return (self.y_train_ > 0).astype(int)
 
-    @property
-    def kernel_(self) -> Kernel:
-        """The kernel with the parameters learned."""
-        return self.hyperparameters.kernel
-
-    @property
-    def likelihood_(self) -> BinaryLikelihood:
-        """The likelihood with the parameters learned."""
-        return self.hyperparameters.likelihood
-
-    @property
-    def X_train_(self) -> Any:  # noqa: N802
-        """The rows used."""
-        return self.model.X
-
-    @property
-    def y_train_(self) -> Array:
-        """Their labels, −1 and +1."""
-        return self.model.y
+    def site_strengths(self) -> tuple[Array, Array]:
+        """τ and |ν − τ m|."""
+        view = self.approximation_.solution.iterate.posterior.view
+        return view.tau, np.abs(view.pull)
 
     def latent_mean_and_variance(self, X: Any) -> Marginals:
         """Mean and variance of the latent value at each row."""
@@ -145,21 +65,13 @@ class BinaryFit:
         """Logarithms of the probabilities of −1 and +1 at each row, an array (n, 2)."""
         return self._log_probabilities(self.latent_mean_and_variance(X))
 
-    def loo_log_probabilities(self) -> Array:
-        """The same for the rows used, each as if it had not been."""
-        if self._loo is None:
-            self._loo = self._log_probabilities(
-                left_out(self.approximation_, self.model.schedule, self.model.max_iter)
-            )
-        return self._loo
-
-    @property
-    def has_left_out(self) -> bool:
-        """Whether ``loo_log_probabilities`` are there already."""
-        return self._loo is not None
+    def _left_out(self) -> Array:
+        return self._log_probabilities(
+            left_out(self.approximation_, self.model.schedule, self.model.max_iter)
+        )
 
     def cavity_log_probabilities(self) -> Array:
-        """A rough and cheap ``loo_log_probabilities``: all other sites are held."""
+        """From the cavities alone."""
         return self._log_probabilities(cavities(self.approximation_))
 
     def _log_probabilities(self, latent: Marginals) -> Array:
@@ -185,32 +97,3 @@ class BinaryFit:
         for first in range(0, len(X), width):
             rows = X[first : first + width]
             yield posterior, kernel(self.X_train_, rows), rows
-
-    def log_marginal_likelihood(
-        self, theta: Array | None = None, eval_gradient: bool = False, clone_kernel: bool = True
-    ) -> float | tuple[float, Array]:
-        """The log evidence at ``theta``, with its gradient on request; fitted parameters if None.
-
-        With ``clone_kernel=False`` the parameters are written into ``kernel_``.
-        """
-        if theta is None:
-            if not eval_gradient:
-                return self.log_marginal_likelihood_value_
-            theta = self.hyperparameters.theta
-        theta = np.asarray(theta, float)
-        names = self.hyperparameters.names
-        if theta.shape != (len(names),) or not np.isfinite(theta).all():
-            raise ValueError(
-                f"theta must hold {len(names)} finite log-parameters ({', '.join(names)}), got {theta}."
-            )
-        here = self.hyperparameters.at(theta)
-        if not clone_kernel:
-            self.kernel_.theta = theta[: self.kernel_.n_dims]
-            here = here.with_kernel(self.kernel_)
-        with blas_threads(len(self.y_train_)):
-            fitted = self.model.infer(here, self.sites)
-            fitted.approximation.warn(self.model.schedule, self.model.tol, self.model.max_iter, 5)
-            value = fitted.approximation.log_evidence
-            gradient = fitted.gradient() if eval_gradient else None
-        self.model.forget()
-        return value if gradient is None else (value, gradient)

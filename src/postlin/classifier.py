@@ -1,6 +1,7 @@
 """``GPClassifier``: the scikit-learn estimator. Validation, labels and plumbing; no mathematics."""
 
 import warnings
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, Literal, Self
 
@@ -15,9 +16,11 @@ from postlin import likelihoods, multiclass, rules, schedules
 from postlin._typing import Array
 from postlin._validation import MATRICES, as_object, check_memory, check_tolerance, check_weights
 from postlin.findings import Findings
-from postlin.fitting import Plan, fit_tasks
+from postlin.fitting import Plan, fit_jointly, fit_tasks
 from postlin.hyperparameters import Hyperparameters
 from postlin.inference import TOL
+from postlin.joint.fit import Joint
+from postlin.joint.rules import JointRule, Softmax, check_joint, joint_rule
 from postlin.kernels import can_split, matrices_held, split_white
 from postlin.likelihoods import BinaryLikelihood
 from postlin.multiclass import Decomposition, OneVsOne
@@ -25,6 +28,9 @@ from postlin.optimisers import OPTIMIZERS, Optimizer
 from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.search import Callback
+
+#: Matrices of (n (C − 1))² doubles alive at the same time in a joint fit.
+_JOINT_MATRICES = 6
 
 
 def default_kernel() -> Kernel:
@@ -64,10 +70,12 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Keep a copy of the training data rather than a reference.
     random_state : int, RandomState or None
         For the restarts.
-    multi_class : {"one_vs_rest", "one_vs_one"}, default "one_vs_rest"
-        How more than two classes are taken apart. Both have probabilities.
-    shared_kernel : bool, default False
-        Whether these problems share their hyperparameters, or each learns its own.
+    multi_class : {"one_vs_rest", "one_vs_one", "joint"}, default "one_vs_rest"
+        How more than two classes are taken apart, or that they are not: "joint" is softmax over all of
+        them, by PL or Laplace, at a cost that grows with the cube of rows times classes.
+    shared_kernel : bool or None
+        Whether classes share their hyperparameters, or each problem, and with "joint" each class,
+        learns its own. None: shared with "joint" and not else.
     class_weight : dict, "balanced" or None
         Weights of the classes; "balanced" gives all of them the same in sum.
     n_jobs : int or None
@@ -112,7 +120,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         kernel: Kernel | None = None,
         *,
         likelihood: str | BinaryLikelihood = "probit",
-        inference: str | Rule = "pl",
+        inference: str | Rule | JointRule = "pl",
         schedule: str | Schedule = "parallel",
         optimizer: Optimizer | str | None = "bfgs",
         n_restarts_optimizer: int = 0,
@@ -123,7 +131,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         copy_X_train: bool = True,
         random_state: int | np.random.RandomState | None = None,
         multi_class: str = "one_vs_rest",
-        shared_kernel: bool = False,
+        shared_kernel: bool | None = None,
         class_weight: dict[Any, float] | str | None = None,
         n_jobs: int | None = None,
         callback: Callback | None = None,
@@ -164,6 +172,8 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             raise ValueError(
                 f"y holds one class only, {classes[0]}; a classifier needs examples of two classes."
             )
+        if self.multi_class == "joint" and len(classes) > 2:
+            return self._fit_jointly(plan, X, codes, classes, weight, kept)
         check_memory(len(y), MATRICES + matrices_held(plan.start.kernel))
         kind = OneVsOne if len(classes) == 2 else multiclass.REGISTRY[self.multi_class]
         tasks = kind.tasks(classes, codes)
@@ -174,14 +184,57 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             tasks,
             check_random_state(self.random_state),
             self._before(plan.start, classes, len(tasks)),
-            shared=self.shared_kernel,
+            shared=bool(self.shared_kernel),
             n_jobs=self.n_jobs,
         )
+        return self._store(kind(len(classes), fits), classes, codes, weight, kept)
+
+    def _fit_jointly(
+        self,
+        plan: Plan,
+        X: Any,
+        codes: np.ndarray,
+        classes: Array,
+        weight: Array | None,
+        kept: np.ndarray,
+    ) -> Self:
+        """All classes at a time."""
+        n = len(classes)
+        check_memory(len(codes) * (n - 1), _JOINT_MATRICES)
+        kernel = plan.start.kernel
+        if self.shared_kernel is False:
+            kernel = CompoundKernel([clone(kernel) for _ in classes])
+        start = Hyperparameters(kernel, Softmax())
+        plan = replace(plan, start=start, rule=joint_rule(self.inference))
+        fit = fit_jointly(
+            plan,
+            np.copy(X) if self.copy_X_train else X,
+            weight,
+            codes,
+            n,
+            check_random_state(self.random_state),
+            self._before(start, classes, 1)[0],
+        )
+        return self._store(Joint(n, [fit]), classes, codes, weight, kept)
+
+    def _store(
+        self,
+        strategy: Decomposition | Joint,
+        classes: Array,
+        codes: np.ndarray,
+        weight: Array | None,
+        kept: np.ndarray,
+    ) -> Self:
+        """Keep what was learned, all at once, and say what must be known about it."""
         self.classes_, self.n_classes_ = classes, len(classes)
         self._kept, self._codes, self._weight = kept, codes, weight
-        self._decomposition: Decomposition = kind(len(classes), fits)
-        self.base_estimator_ = fits[0] if len(classes) == 2 else self._decomposition
-        self._warn()
+        self._decomposition: Decomposition | Joint = strategy
+        alone = len(strategy.estimators_) == 1
+        self.base_estimator_ = strategy.estimators_[0] if alone else strategy
+        for fit in strategy.estimators_:
+            about = "" if alone else f"{fit.name}: "
+            for warning in fit.complaints():
+                warnings.warn(type(warning)(f"{about}{warning}"), stacklevel=3)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -247,7 +300,8 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if not (self.kernel is None or isinstance(self.kernel, Kernel)):
             raise ValueError(f"kernel must be a scikit-learn kernel or None, got {self.kernel!r}.")
         kernel = default_kernel() if self.kernel is None else clone(self.kernel)
-        rule = as_object(self.inference, rules.REGISTRY, Rule, "inference")
+        inference = self.inference.binary if isinstance(self.inference, JointRule) else self.inference
+        rule = as_object(inference, rules.REGISTRY, Rule, "inference")
         likelihood = as_object(self.likelihood, likelihoods.REGISTRY, BinaryLikelihood, "likelihood")
         if self.fold_noise not in (True, False, "auto"):
             raise ValueError(f"fold_noise must be True, False or 'auto', got {self.fold_noise!r}.")
@@ -259,6 +313,8 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         else:
             rule.check(likelihood)
         self._check_options()
+        if self.multi_class == "joint":
+            check_joint(likelihood, self.inference, self.schedule, fold_noise)
         start = Hyperparameters(kernel, likelihood)
         if self.optimizer is not None and len(start.theta):
             start.check_bounds(finite=self.n_restarts_optimizer > 0)
@@ -284,8 +340,8 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         restarts = self.n_restarts_optimizer
         if isinstance(restarts, bool) or not isinstance(restarts, Integral) or restarts < 0:
             raise ValueError(f"n_restarts_optimizer must be 0 or more, got {restarts!r}.")
-        if self.multi_class not in multiclass.REGISTRY:
-            names = ", ".join(map(repr, multiclass.REGISTRY))
+        if self.multi_class not in (*multiclass.REGISTRY, "joint"):
+            names = ", ".join(map(repr, (*multiclass.REGISTRY, "joint")))
             raise ValueError(f"multi_class must be one of {names}, got {self.multi_class!r}.")
 
     def _weighted(
@@ -324,13 +380,6 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Rows to predict, validated."""
         check_is_fitted(self)
         return self._validate(self._estimators[0].kernel_, X, reset=False)
-
-    def _warn(self) -> None:
-        """Say what must be known about the fit."""
-        for fit in self._estimators:
-            about = f"{fit.name}: " if self.n_classes_ > 2 else ""
-            for warning in fit.complaints():
-                warnings.warn(type(warning)(f"{about}{warning}"), stacklevel=3)
 
 
 def _alike(one: Kernel, other: Kernel) -> bool:

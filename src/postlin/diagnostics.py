@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from postlin._typing import Array
-from postlin.binary import BinaryFit
+from postlin.fit import Fit
 
 
 class HardRow(NamedTuple):
@@ -23,7 +23,7 @@ class HardRow(NamedTuple):
 class Diagnostics:
     """Inference at the hyperparameters that were learned."""
 
-    fit: BinaryFit
+    fit: Fit
     kept: np.ndarray  # rows passed to ``fit`` that count
 
     @property
@@ -49,12 +49,12 @@ class Diagnostics:
     @cached_property
     def spectral_radius(self) -> float:
         """Below one, plain undamped iteration would converge to this solution from nearby."""
-        return self.fit.approximation_.spectral_radius()
+        return float(self.fit.approximation_.spectral_radius())
 
     @cached_property
     def loo_probability(self) -> Array:
         """The leave-one-out probability of each row's own label, from the cavities alone."""
-        own = (self.fit.y_train_ > 0).astype(int)
+        own = self.fit.codes
         p: Array = np.exp(self.fit.cavity_log_probabilities()[np.arange(len(own)), own])
         return p
 
@@ -63,11 +63,11 @@ class Diagnostics:
 
         ``by`` is "loo_probability", "site_precision" or "pull".
         """
-        view = self.fit.approximation_.solution.iterate.posterior.view
+        precision, pull = self.fit.site_strengths()
         columns = {
             "loo_probability": self.loo_probability,
-            "site_precision": view.tau,
-            "pull": np.abs(view.pull),
+            "site_precision": precision,
+            "pull": pull,
         }
         if by not in columns:
             raise ValueError(f"by must be one of {', '.join(map(repr, columns))}, got {by!r}.")

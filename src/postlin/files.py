@@ -23,6 +23,10 @@ from postlin.classifier import GPClassifier
 from postlin.exceptions import ModelFileError
 from postlin.fixed_point import History, Record
 from postlin.hyperparameters import Hyperparameters
+from postlin.joint import rules as joint_rules
+from postlin.joint.fit import Joint, JointFit
+from postlin.joint.model import JointModel
+from postlin.joint.rules import Softmax
 from postlin.likelihoods import WithNoise
 from postlin.model import Model
 
@@ -40,6 +44,12 @@ _TYPES: tuple[type, ...] = (
     Record,
     History,
     WithNoise,
+    Joint,
+    JointFit,
+    JointModel,
+    Softmax,
+    *joint_rules.REGISTRY.values(),
+    kernels.CompoundKernel,
     *likelihoods.REGISTRY.values(),
     *rules.REGISTRY.values(),
     *schedules.REGISTRY.values(),

@@ -7,11 +7,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from postlin._typing import Array
-from postlin.binary import BinaryFit
 from postlin.diagnostics import Diagnostics
-from postlin.inference import Approximation
-from postlin.likelihoods import BinaryLikelihood
-from postlin.multiclass import Decomposition
+from postlin.fit import Fit
 from postlin.relevance import Relevance, relevance
 from postlin.sites import Marginals
 from postlin.summary import as_html, as_text
@@ -22,21 +19,22 @@ class Findings:
 
     classes_: Array
     n_classes_: int
-    _decomposition: Decomposition
+    _decomposition: Any
     _kept: np.ndarray
     _codes: np.ndarray
     _weight: Array | None
 
     @property
-    def _estimators(self) -> list[BinaryFit]:
-        return self._decomposition.estimators_
+    def _estimators(self) -> list[Fit]:
+        fits: list[Fit] = self._decomposition.estimators_
+        return fits
 
     def _new(self, X: Any) -> Any:
         raise NotImplementedError
 
-    def _only(self, what: str) -> BinaryFit:
-        """The fit of two classes."""
-        if self.n_classes_ > 2:
+    def _only(self, what: str) -> Fit:
+        """The fit, where there is but one."""
+        if len(self._estimators) > 1:
             raise AttributeError(
                 f"{what} is defined for two classes; of {self.n_classes_} each problem has its own: "
                 f"base_estimator_.estimators_[k].{what}."
@@ -44,12 +42,12 @@ class Findings:
         return self._estimators[0]
 
     @property
-    def approximation_(self) -> Approximation:
+    def approximation_(self) -> Any:
         """Of two classes, the approximation of the posterior over latent values."""
         return self._only("approximation_").approximation_
 
     @property
-    def likelihood_(self) -> BinaryLikelihood:
+    def likelihood_(self) -> Any:
         """Of two classes, the likelihood with the parameters learned."""
         return self._only("likelihood_").likelihood_
 
@@ -107,7 +105,8 @@ class Findings:
         place, a factorisation or two each. Rows of weight zero are left out.
         """
         check_is_fitted(self)
-        return self._decomposition.loo_predict_proba(self._all_rows())
+        probabilities: Array = self._decomposition.loo_predict_proba(self._all_rows())
+        return probabilities
 
     @property
     def loo_log_score_(self) -> float:

@@ -10,11 +10,13 @@ from sklearn.utils.parallel import Parallel, delayed
 from postlin._threads import blas_threads
 from postlin._typing import Array
 from postlin.binary import BinaryFit
+from postlin.fit import Fit
 from postlin.hyperparameters import Hyperparameters
+from postlin.joint.fit import JointFit
+from postlin.joint.model import JointModel
 from postlin.model import Model
 from postlin.multiclass import Task
 from postlin.optimisers import Optimizer
-from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.search import Callback
 from postlin.sites import Sites
@@ -26,7 +28,7 @@ class Plan:
     """How to fit: the method, where to start, how to search."""
 
     start: Hyperparameters
-    rule: Rule
+    rule: Any
     schedule: Schedule
     optimizer: Optimizer | str | None
     n_restarts: int
@@ -119,7 +121,34 @@ def _fit(
     ]
 
 
-def _sites(before: BinaryFit | None, n: int) -> Sites | None:
+def fit_jointly(
+    plan: Plan,
+    X: Any,
+    weight: Array | None,
+    codes: np.ndarray,
+    n_classes: int,
+    rng: np.random.RandomState,
+    before: Fit | None,
+) -> JointFit:
+    """All classes at a time; the plan's rule is one for that."""
+    model = JointModel(X, codes, n_classes, plan.rule, plan.schedule, plan.tol, plan.max_iter, weight)
+    model.check(plan.start.kernel)
+    start = plan.start if before is None else plan.start.inside(before.hyperparameters.theta)
+    with blas_threads(len(X) * (n_classes - 1)), shown_log(plan.verbose):
+        training = train(
+            [model],
+            start,
+            plan.optimizer,
+            restarts=plan.n_restarts,
+            rng=rng,
+            starts=[_sites(before, len(codes))],
+            callback=plan.callback,
+            keep_on_interrupt=plan.keep_on_interrupt,
+        )
+    return JointFit("all classes", np.arange(len(codes)), model, training, 0)
+
+
+def _sites(before: Fit | None, n: int) -> Sites | None:
     """Where an earlier fit of as many rows ended."""
     return before.sites if before is not None and len(before.rows) == n else None
 

@@ -7,7 +7,9 @@ with GMRES; where it fails, implicit steps of pseudo-time, ((1 + 1/t) I − J) s
 are Newton steps for t → ∞ and damped strides for t → 0.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +23,9 @@ from postlin.rules import EP
 from postlin.schedules import Schedule
 from postlin.sites import Sites
 from postlin.sweep import sweep
+
+#: (problem, iterate, time) → a step in the residual's units.
+Newton = Callable[..., Array]
 
 #: Newton's method is tried once the residual is below this.
 _NEAR = 0.3
@@ -56,20 +61,26 @@ class Record:
 
 @dataclass(frozen=True)
 class Solution:
-    """The last iterate, and how it was reached."""
+    """The last iterate, of a ``Problem`` or of one with its methods, and how it was reached."""
 
-    iterate: Iterate
+    iterate: Any
     record: Record
 
 
 def solve(
-    problem: Problem, schedule: Schedule, *, start: Sites | None, tol: float, max_iter: int
+    problem: Problem,
+    schedule: Schedule,
+    *,
+    start: Sites | None,
+    tol: float,
+    max_iter: int,
+    newton: Newton = newton_step,
 ) -> Solution:
     """Iterate to the tolerance, or as the schedule's protocol says.
 
     ``max_iter`` is the most factorisations that are spent, those of rejected steps included.
     """
-    search = _Search(problem, schedule, tol, max_iter)
+    search = _Search(problem, schedule, tol, max_iter, newton)
     with blas_threads(len(problem.y)):
         if schedule.iterations is not None:
             iterate = search.plain(start, schedule.iterations, to_tolerance=False)
@@ -91,11 +102,14 @@ def solve(
 class _Search:
     """The state of one solve."""
 
-    def __init__(self, problem: Problem, schedule: Schedule, tol: float, budget: int) -> None:
+    def __init__(
+        self, problem: Problem, schedule: Schedule, tol: float, budget: int, newton: Newton
+    ) -> None:
         self.problem = problem
         self.schedule = schedule
         self.tol = tol
         self.budget = budget
+        self.newton = newton
         self.damping = _FIRST_DAMPING
         self.time = np.inf
         self.n_iter = 0
@@ -257,7 +271,7 @@ class _Search:
 
     def _newton(self, iterate: Iterate) -> Iterate | None:
         """A Newton step, or an implicit step of the present pseudo-time; None if it made it worse."""
-        step = newton_step(self.problem, iterate, time=self.time)
+        step = self.newton(self.problem, iterate, time=self.time)
         new = self._evaluate(iterate.moved(step))
         if new is None or new.size > self._allowed_growth(new, iterate) * iterate.size:
             self.time = max(1.0, min(0.25 * self.time, _RETRY_TIME))

@@ -1,12 +1,12 @@
 """What is learned: the free parameters of the kernel and of the likelihood, as one vector of logs."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from sklearn.gaussian_process.kernels import Kernel
+from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
 
 from postlin._typing import Array
-from postlin.likelihoods import BinaryLikelihood
 
 #: How close to a bound, in logs, counts as at it: a thousandth of a per cent.
 _CLOSE = 1e-5
@@ -17,7 +17,7 @@ class Hyperparameters:
     """A kernel and a likelihood with their parameters."""
 
     kernel: Kernel
-    likelihood: BinaryLikelihood
+    likelihood: Any  # of two classes or of many: it says what of it is free
 
     @property
     def theta(self) -> Array:
@@ -34,20 +34,22 @@ class Hyperparameters:
     @property
     def names(self) -> list[str]:
         """What each of them is called."""
-        names = [
-            h.name if h.n_elements == 1 else f"{h.name}[{k}]"
-            for h in self.kernel.hyperparameters
-            if not h.fixed
-            for k in range(h.n_elements)
-        ]
-        return [*names, *self.likelihood.free]
+        if isinstance(self.kernel, CompoundKernel):
+            parts = [
+                f"kernel {k}: {name}"
+                for k, part in enumerate(self.kernel.kernels)
+                for name in _names(part)
+            ]
+        else:
+            parts = _names(self.kernel)
+        return [*parts, *self.likelihood.free]
 
     def at(self, theta: Array) -> "Hyperparameters":
         """The same with other parameters."""
         n = self.kernel.n_dims
         values = map(float, np.exp(theta[n:]))
         return Hyperparameters(
-            self.kernel.clone_with_theta(theta[:n]),
+            _with_theta(self.kernel, theta[:n]),
             self.likelihood.replaced(**dict(zip(self.likelihood.free, values, strict=True))),
         )
 
@@ -89,3 +91,23 @@ class Hyperparameters:
                     "again, or fix the parameter."
                 )
         return sentences
+
+
+def _names(kernel: Kernel) -> list[str]:
+    """Names of a kernel's free parameters, one by one."""
+    return [
+        h.name if h.n_elements == 1 else f"{h.name}[{k}]"
+        for h in kernel.hyperparameters
+        if not h.fixed
+        for k in range(h.n_elements)
+    ]
+
+
+def _with_theta(kernel: Kernel, theta: Array) -> Kernel:
+    """A kernel with other parameters; scikit-learn's own way fails for a ``CompoundKernel``."""
+    if not isinstance(kernel, CompoundKernel):
+        return kernel.clone_with_theta(theta)
+    parts = np.split(theta, np.cumsum([part.n_dims for part in kernel.kernels])[:-1])
+    return CompoundKernel(
+        [part.clone_with_theta(t) for part, t in zip(kernel.kernels, parts, strict=True)]
+    )

@@ -1,6 +1,5 @@
 """``infer``: the whole method for one covariance matrix, with no hyperparameters."""
 
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,9 +18,8 @@ from postlin._validation import (
     check_tolerance,
     check_weights,
 )
-from postlin.complaints import complaints
 from postlin.evidence import log_evidence
-from postlin.fixed_point import History, Solution, solve
+from postlin.fixed_point import solve
 from postlin.gradient import Adjoint, adjoint_at, by_covariance
 from postlin.likelihoods import BinaryLikelihood, ConditionalMoments, Likelihood
 from postlin.linearised_map import LinearisedMap
@@ -30,6 +28,7 @@ from postlin.problem import Problem
 from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.sites import Marginals, Sites
+from postlin.solved import Solved
 
 #: The default tolerance of the scaled residual, and the most factorisations spent on reaching it.
 TOL = 1e-8
@@ -37,60 +36,10 @@ MAX_ITER = 60
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Approximation:
+class Approximation(Solved):
     """A Gaussian approximation of the posterior over latent values, and all that follows from it."""
 
     problem: Problem
-    solution: Solution
-
-    @property
-    def mean(self) -> Array:
-        """Posterior means of the latent values."""
-        return self.solution.iterate.posterior.mean
-
-    @property
-    def variance(self) -> Array:
-        """Posterior variances of the latent values."""
-        return self.solution.iterate.posterior.variance
-
-    @property
-    def covariance(self) -> Array:
-        """Posterior covariance of the latent values."""
-        return self.solution.iterate.posterior.covariance
-
-    @property
-    def sites(self) -> Sites:
-        """The Gaussian factors, ``sites.tau`` and ``sites.nu``; pass them on as ``start``."""
-        return self.solution.iterate.posterior.sites
-
-    @property
-    def converged(self) -> bool:
-        """Whether the residual is below the tolerance.
-
-        Where the covariance is so ill-conditioned that rounding alone moves the residual by more,
-        up to 1e-6, that counts instead: compare ``residual``.
-        """
-        return self.solution.record.converged
-
-    @property
-    def residual(self) -> float:
-        """The largest move that the rule still asks for, in units of the marginal."""
-        return self.solution.record.residual
-
-    @property
-    def n_iter(self) -> int:
-        """Iterations made."""
-        return self.solution.record.n_iter
-
-    @property
-    def n_factorisations(self) -> int:
-        """Cholesky factorisations made, those of rejected steps included."""
-        return self.solution.record.n_factorisations
-
-    @property
-    def history(self) -> History:
-        """``history.residuals`` and ``history.means``, iteration by iteration."""
-        return self.solution.record.history
 
     @cached_property
     def log_evidence(self) -> float:
@@ -145,9 +94,9 @@ class Approximation:
             if np.ptp(known) > 0:
                 raise ValueError("prior_mean must be given: infer had a different one at every point.")
             prior_mean = float(known[0])
-        return self.solution.iterate.posterior.predict(
-            cross, np.asarray(prior_variance, float), prior_mean
-        )
+        variance = np.asarray(prior_variance, float)
+        latent: Marginals = self.solution.iterate.posterior.predict(cross, variance, prior_mean)
+        return latent
 
     def predict_proba(
         self, cross: Array, prior_variance: Array, prior_mean: Array | float | None = None
@@ -171,11 +120,6 @@ class Approximation:
         plus, minus = likelihood.jets(*latent)
         p, q = np.exp(plus.log_z), np.exp(minus.log_z)
         return Marginals(p - q, 4 * p * q)
-
-    def warn(self, schedule: Schedule, tol: float, max_iter: int, stacklevel: int) -> None:
-        """Say what must be known: not converged, or sites that a policy has overruled."""
-        for message in complaints(self.solution.record, self.problem.rule, schedule, tol, max_iter):
-            warnings.warn(message, stacklevel=stacklevel)
 
 
 def infer(

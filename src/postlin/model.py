@@ -20,6 +20,7 @@ from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.sites import Sites
 from postlin.triangles import diagonal_of
+from postlin.warm_start import SitePath
 
 
 @dataclass
@@ -61,6 +62,10 @@ class Model:
     def forget(self) -> None:
         """Drop what is kept between kernels: distances, which are as large as a covariance."""
         self._term = None
+
+    def path(self, start: Sites | None) -> SitePath:
+        """What remembers sites along a search."""
+        return SitePath(start)
 
     def infer(
         self, at: Hyperparameters, start: Sites | None = None, tol: float | None = None

@@ -12,10 +12,8 @@ from postlin.exceptions import NotPositiveDefiniteError
 from postlin.gradient import EXACT
 from postlin.hyperparameters import Hyperparameters
 from postlin.inference import Approximation
-from postlin.model import Fitted, Model
 from postlin.rules import EP
 from postlin.sites import Sites
-from postlin.warm_start import SitePath
 
 logger = logging.getLogger("postlin")
 
@@ -50,7 +48,7 @@ class Search:
 
     def __init__(
         self,
-        models: Sequence[Model],
+        models: Sequence[Any],  # Model or JointModel
         hyperparameters: Hyperparameters,
         starts: Sequence[Sites | None],
         rough: bool,
@@ -58,7 +56,7 @@ class Search:
     ) -> None:
         self.models = models
         self.hyperparameters = hyperparameters
-        self.sites = [SitePath(start) for start in starts]
+        self.sites = [model.path(start) for model, start in zip(models, starts, strict=True)]
         self.path: list[tuple[Array, float]] = []
         # BFGS can live with values that are exact to second order only; others expect the digits
         dear = max(len(model.y) for model in models) > _FEW
@@ -70,18 +68,18 @@ class Search:
 
     def restart(self) -> None:
         """Forget the way here: the next evaluation is elsewhere."""
-        self.sites = [SitePath() for _ in self.models]
+        self.sites = [model.path(None) for model in self.models]
         self._steepness = np.inf
 
     def best(self) -> Array:
         """The best point so far."""
         return max(self.path, key=lambda point: point[1])[0]
 
-    def at(self, theta: Array, tol: float | None = None) -> list[Fitted]:
+    def at(self, theta: Array, tol: float | None = None) -> list[Any]:
         """The fits at theta."""
         return list(self._fits(theta, tol))
 
-    def _fits(self, theta: Array, tol: float | None) -> Iterator[Fitted]:
+    def _fits(self, theta: Array, tol: float | None) -> Iterator[Any]:
         """One at a time, so that no more than one need be held."""
         here = self.hyperparameters.at(theta)
         for model, path in zip(self.models, self.sites, strict=True):

@@ -33,6 +33,8 @@ def _facts(model: Any) -> list[tuple[str, str]]:
     method = ", ".join(kind.replace("_", " ") for kind in kinds)
     if first.fold_noise:
         method += ", white noise in the likelihood"
+    if model._decomposition.name == "joint":
+        method += "; all classes jointly"
     if len(fits) > 1:
         method += f"; {model._decomposition.name.replace('_', ' ')}, {len(fits)} problems"
     evidence = "log evidence" if len(fits) == 1 else "mean log evidence"

@@ -6,13 +6,12 @@ Several models may share their hyperparameters: then the sum of their log eviden
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from postlin._typing import Array
 from postlin.hyperparameters import Hyperparameters
-from postlin.model import Fitted, Model
 from postlin.optimisers import Optimizer, optimise
 from postlin.search import Callback, Search, logger
 from postlin.sites import Sites
@@ -40,14 +39,14 @@ class Training(NamedTuple):
     ``path`` holds the log-parameters and the log evidence of every evaluation, in order.
     """
 
-    best: list[Fitted]
+    best: list[Any]
     message: str | None
     path: list[tuple[Array, float]]
     interrupted: bool = False
 
 
 def train(
-    models: Sequence[Model],
+    models: Sequence[Any],
     at: Hyperparameters,
     optimizer: Optimizer | str | None,
     *,

@@ -6,11 +6,12 @@ gradients are. Kernels with no term of their own here fall back to that tensor.
 """
 
 from postlin.kernels import compound, pointwise, stationary  # noqa: F401  (they register their terms)
-from postlin.kernels.terms import Gram, Term, bind, full_gram, matrices_held
+from postlin.kernels.terms import Gram, Points, Term, bind, full_gram, matrices_held
 from postlin.kernels.white import WhiteSplit, can_split, split_white
 
 __all__ = [
     "Gram",
+    "Points",
     "Term",
     "WhiteSplit",
     "bind",

@@ -1,0 +1,175 @@
+"""What a fit leaves: hyperparameters, sites, and how they were found."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
+
+from postlin._threads import blas_threads
+from postlin._typing import Array
+from postlin.complaints import complaints
+from postlin.exceptions import ConvergenceWarning
+from postlin.fixed_point import Record
+from postlin.hyperparameters import Hyperparameters
+from postlin.sites import Marginals, Sites
+from postlin.training import Training
+
+
+class Fit(ABC):
+    """A posterior over latent values at learned hyperparameters.
+
+    Matrices are not part of its state: a copy from a file or from another process makes them again
+    from the sites when they are first asked for.
+    """
+
+    def __init__(self, name: str, rows: np.ndarray, model: Any, training: Training, k: int) -> None:
+        """``rows`` are those of the data that were used, ``k`` this model's place in the training."""
+        fitted = training.best[k]
+        approximation = fitted.approximation
+        model.forget()
+        self.name = name
+        self.rows = rows
+        self.model = model
+        self.hyperparameters: Hyperparameters = fitted.at
+        self.log_marginal_likelihood_value_: float = approximation.log_evidence
+        self.evidence_path_ = training.path
+        self.complaint = training.message
+        self.interrupted = training.interrupted
+        self.record: Record = approximation.solution.record
+        self._sites = tuple(approximation.sites)
+        self._approximation: Any = approximation
+        self._loo: Array | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_approximation": None}
+
+    def complaints(self) -> list[Warning]:
+        """What must be known about the fit."""
+        model = self.model
+        found: list[Warning] = list(
+            complaints(
+                self.record, model.rule, model.schedule, model.tol, model.max_iter, "max_iter_predict"
+            )
+        )
+        texts = self.hyperparameters.at_bounds() if self.evidence_path_ else []
+        if self.complaint is not None:
+            texts = [
+                f"the optimiser did not converge ({self.complaint}); give it another start with "
+                "n_restarts_optimizer, or scale the features."
+            ]
+        if self.interrupted:
+            texts = [
+                "interrupted: the hyperparameters are the best found so far, after "
+                f"{len(self.evidence_path_)} evaluations; fit again with warm_start=True to go on."
+            ]
+        return found + [ConvergenceWarning(text) for text in texts]
+
+    def release(self) -> None:
+        """Drop the matrices until they are asked for."""
+        self._approximation = None
+
+    @property
+    def approximation_(self) -> Any:
+        """The approximation of the posterior over latent values."""
+        if self._approximation is None:
+            with blas_threads(len(self.y_train_)):
+                self._approximation = self.model.revive(self.hyperparameters, self.sites, self.record)
+            self.model.forget()
+        return self._approximation
+
+    @property
+    def sites(self) -> Sites:
+        """The Gaussian factors."""
+        return Sites(*self._sites)
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel with the parameters learned."""
+        return self.hyperparameters.kernel
+
+    @property
+    def likelihood_(self) -> Any:
+        """The likelihood with the parameters learned."""
+        return self.hyperparameters.likelihood
+
+    @property
+    def X_train_(self) -> Any:  # noqa: N802
+        """The rows used."""
+        return self.model.X
+
+    @property
+    def y_train_(self) -> Array:
+        """Their labels, as the model has them."""
+        labels: Array = self.model.y
+        return labels
+
+    @abstractmethod
+    def latent_mean_and_variance(self, X: Any) -> Marginals:
+        """Mean and variance of the latent values at each row."""
+
+    @abstractmethod
+    def log_probabilities(self, X: Any) -> Array:
+        """Logarithms of the probabilities of the labels at each row."""
+
+    @abstractmethod
+    def sample(self, X: Any, n_samples: int, rng: np.random.RandomState) -> Array:
+        """Joint draws of the latent values at the rows of X; the last axis is that of the draws."""
+
+    @property
+    @abstractmethod
+    def codes(self) -> np.ndarray:
+        """The labels of the rows used, as columns of the probabilities."""
+
+    @abstractmethod
+    def site_strengths(self) -> tuple[Array, Array]:
+        """How strongly each row's label holds its latent value, and how strongly it pulls."""
+
+    def loo_log_probabilities(self) -> Array:
+        """``log_probabilities`` of the rows used, each as if it had not been."""
+        if self._loo is None:
+            with blas_threads(len(self.y_train_)):
+                self._loo = self._left_out()
+        return self._loo
+
+    @abstractmethod
+    def _left_out(self) -> Array:
+        """The predictions for rows that are left out."""
+
+    @property
+    def has_left_out(self) -> bool:
+        """Whether ``loo_log_probabilities`` are there already."""
+        return self._loo is not None
+
+    @abstractmethod
+    def cavity_log_probabilities(self) -> Array:
+        """A rough and cheap ``loo_log_probabilities``: all other sites are held."""
+
+    def log_marginal_likelihood(
+        self, theta: Array | None = None, eval_gradient: bool = False, clone_kernel: bool = True
+    ) -> float | tuple[float, Array]:
+        """The log evidence at ``theta``, with its gradient on request; fitted parameters if None.
+
+        With ``clone_kernel=False`` the parameters are written into ``kernel_``.
+        """
+        if theta is None:
+            if not eval_gradient:
+                return self.log_marginal_likelihood_value_
+            theta = self.hyperparameters.theta
+        theta = np.asarray(theta, float)
+        names = self.hyperparameters.names
+        if theta.shape != (len(names),) or not np.isfinite(theta).all():
+            raise ValueError(
+                f"theta must hold {len(names)} finite log-parameters ({', '.join(names)}), got {theta}."
+            )
+        here = self.hyperparameters.at(theta)
+        if not clone_kernel:
+            self.kernel_.theta = theta[: self.kernel_.n_dims]
+            here = here.with_kernel(self.kernel_)
+        with blas_threads(len(self.y_train_)):
+            fitted = self.model.infer(here, self.sites)
+            fitted.approximation.warn(self.model.schedule, self.model.tol, self.model.max_iter, 5)
+            value = fitted.approximation.log_evidence
+            gradient = fitted.gradient() if eval_gradient else None
+        self.model.forget()
+        return value if gradient is None else (value, gradient)

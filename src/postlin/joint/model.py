@@ -1,0 +1,152 @@
+"""Data and method for several classes at a time."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
+
+from postlin._typing import Array
+from postlin._validation import check_covariance
+from postlin.fixed_point import Record, Solution, solve
+from postlin.gradient import EXACT
+from postlin.hyperparameters import Hyperparameters
+from postlin.joint.evidence import log_evidence, value_and_gradient
+from postlin.joint.linearised import JointLinearised, joint_newton_step
+from postlin.joint.nodes import contrasts
+from postlin.joint.prior import Prior
+from postlin.joint.problem import JointProblem
+from postlin.joint.rules import JointRule
+from postlin.kernels import Gram, Points, Term, bind, full_gram
+from postlin.schedules import Schedule
+from postlin.sites import Sites
+from postlin.solved import Solved
+
+
+def kernels_of(kernel: Kernel) -> list[Kernel]:
+    """One kernel for all classes, or one for each."""
+    return list(kernel.kernels) if isinstance(kernel, CompoundKernel) else [kernel]
+
+
+class NearestSites:
+    """Where to start at new hyperparameters: at the last sites that were solved for."""
+
+    def __init__(self, start: Sites | None) -> None:
+        self._last = start
+
+    def add(self, theta: Array, sites: Sites) -> None:
+        """Remember the sites found at theta."""
+        self._last = sites
+
+    def predict(self, theta: Array) -> Sites | None:
+        """Sites to start from at theta."""
+        return self._last
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JointApproximation(Solved):
+    """A Gaussian approximation of the posterior over the contrasts of all classes."""
+
+    @cached_property
+    def log_evidence(self) -> float:
+        """The approximate log marginal likelihood log p(y)."""
+        return log_evidence(self.problem, self.solution.iterate)
+
+    def spectral_radius(self) -> float:
+        """Of the undamped map at the solution: below one, plain iteration from nearby stays."""
+        return JointLinearised(self.solution.iterate).spectral_radius()
+
+
+@dataclass
+class JointModel:
+    """Everything about a fit but the hyperparameters; labels are indices of classes."""
+
+    X: Any
+    y: np.ndarray
+    n_classes: int
+    rule: JointRule
+    schedule: Schedule
+    tol: float
+    max_iter: int
+    weight: Array | None = None
+    fold_noise: bool = False
+    _terms: list[Term] | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_terms": None}
+
+    def check(self, kernel: Kernel) -> None:
+        """Raise ``ValueError`` where a kernel makes no covariance of the data."""
+        for part in kernels_of(kernel)[:1]:
+            try:
+                K = full_gram(bind(part, self.X).gram(part), len(self.y)).K
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"the kernel {part} cannot be evaluated on X: {error}") from error
+            try:
+                check_covariance(K)
+            except ValueError as error:
+                raise ValueError(f"the kernel {part} makes no covariance of X: {error}") from None
+
+    def forget(self) -> None:
+        """Drop what is kept between kernels."""
+        self._terms = None
+
+    def path(self, start: Sites | None) -> NearestSites:
+        """What remembers sites along a search."""
+        return NearestSites(start)
+
+    def infer(
+        self, at: Hyperparameters, start: Sites | None = None, tol: float | None = None
+    ) -> "JointFitted":
+        """The approximation at these hyperparameters."""
+        problem, grams = self._problem(at)
+        solution = solve(
+            problem,  # type: ignore[arg-type]  # it has the methods that are asked of a Problem
+            self.schedule,
+            start=start,
+            tol=tol or self.tol,
+            max_iter=self.max_iter,
+            newton=joint_newton_step,
+        )
+        return JointFitted(at, grams, JointApproximation(problem, solution))
+
+    def revive(self, at: Hyperparameters, sites: Sites, record: Record) -> JointApproximation:
+        """The approximation that was found before, from its sites."""
+        problem, _ = self._problem(at)
+        return JointApproximation(problem, Solution(problem.iterate(sites), record))
+
+    def _problem(self, at: Hyperparameters) -> tuple[JointProblem, list[Gram]]:
+        kernels = kernels_of(at.kernel)
+        if self._terms is None:
+            points = Points(self.X)
+            self._terms = [bind(kernel, points) for kernel in kernels]
+        grams = [
+            full_gram(term.gram(kernel), len(self.y))
+            for term, kernel in zip(self._terms, kernels, strict=True)
+        ]
+        prior = Prior.of([gram.K for gram in grams], contrasts(self.n_classes))
+        return JointProblem(prior, self.y, self.n_classes, self.rule, self.weight), grams
+
+
+class JointFitted(NamedTuple):
+    """An approximation with the hyperparameters that it belongs to."""
+
+    at: Hyperparameters
+    grams: list[Gram]
+    approximation: JointApproximation
+
+    def gradient(self) -> Array:
+        """∂ log evidence by the free log-parameters."""
+        return self.value_and_gradient(EXACT)[1]
+
+    def value_and_gradient(self, accuracy: float) -> tuple[float, Array]:
+        """The log evidence at the fixed point, and its gradient."""
+        found = self.approximation
+        value, by_kernels = value_and_gradient(found.problem, found.solution.iterate, accuracy)
+        slopes = [
+            slope
+            for gram, K_bar in zip(self.grams, by_kernels, strict=True)
+            for slope in gram.pull_back(K_bar)
+        ]
+        return (value if found.converged else found.log_evidence), np.array(slopes, dtype=float)
