@@ -39,7 +39,7 @@ class BinaryFit(Fit):
         return (self.y_train_ > 0).astype(int)
 
     def site_strengths(self) -> tuple[Array, Array]:
-        """τ and |ν − τ m|."""
+        """τ, and ν − τ m without its sign."""
         view = self.approximation_.solution.iterate.posterior.view
         return view.tau, np.abs(view.pull)
 
