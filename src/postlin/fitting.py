@@ -20,7 +20,7 @@ from postlin.optimisers import Optimizer
 from postlin.schedules import Schedule
 from postlin.search import Callback
 from postlin.sites import Sites
-from postlin.training import shown_log, train
+from postlin.training import Training, shown_log, train
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,23 @@ class Plan:
         )
         model.check(self.start.kernel)
         return model
+
+    def train(
+        self, models: Sequence[Any], rng: np.random.RandomState, before: Sequence[Fit | None]
+    ) -> Training:
+        """Search for the hyperparameters of all these models, from where an earlier fit ended."""
+        first = before[0]
+        with shown_log(self.verbose):
+            return train(
+                models,
+                self.start if first is None else self.start.inside(first.hyperparameters.theta),
+                self.optimizer,
+                restarts=self.n_restarts,
+                rng=rng,
+                starts=[_sites(b, len(model.y)) for b, model in zip(before, models, strict=True)],
+                callback=self.callback,
+                keep_on_interrupt=self.keep_on_interrupt,
+            )
 
 
 def fit_tasks(
@@ -103,18 +120,8 @@ def _fit(
 ) -> list[BinaryFit]:
     """All these problems with the same hyperparameters."""
     models = [_model(plan, X, weight, task) for task in tasks]
-    start = plan.start if before[0] is None else plan.start.inside(before[0].hyperparameters.theta)
-    with blas_threads(len(X)), shown_log(plan.verbose):
-        training = train(
-            models,
-            start,
-            plan.optimizer,
-            restarts=plan.n_restarts,
-            rng=rng,
-            starts=[_sites(b, len(model.y)) for b, model in zip(before, models, strict=True)],
-            callback=plan.callback,
-            keep_on_interrupt=plan.keep_on_interrupt,
-        )
+    with blas_threads(len(X)):
+        training = plan.train(models, rng, before)
     return [
         BinaryFit(task.name, task.rows, model, training, k)
         for k, (task, model) in enumerate(zip(tasks, models, strict=True))
@@ -133,18 +140,8 @@ def fit_jointly(
     """All classes at a time; the plan's rule is one for that."""
     model = JointModel(X, codes, n_classes, plan.rule, plan.schedule, plan.tol, plan.max_iter, weight)
     model.check(plan.start.kernel)
-    start = plan.start if before is None else plan.start.inside(before.hyperparameters.theta)
-    with blas_threads(len(X) * (n_classes - 1)), shown_log(plan.verbose):
-        training = train(
-            [model],
-            start,
-            plan.optimizer,
-            restarts=plan.n_restarts,
-            rng=rng,
-            starts=[_sites(before, len(codes))],
-            callback=plan.callback,
-            keep_on_interrupt=plan.keep_on_interrupt,
-        )
+    with blas_threads(len(X) * (n_classes - 1)):
+        training = plan.train([model], rng, [before])
     return JointFit("all classes", np.arange(len(codes)), model, training, 0)
 
 

@@ -7,12 +7,20 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
-from postlin._validation import check_covariance
 from postlin.fixed_point import Record, Solution, solve
 from postlin.gradient import EXACT, adjoint_at, by_covariance
 from postlin.hyperparameters import Hyperparameters
 from postlin.inference import Approximation
-from postlin.kernels import Gram, Term, WhiteSplit, bind, can_split, full_gram, split_white
+from postlin.kernels import (
+    Gram,
+    Term,
+    WhiteSplit,
+    bind,
+    bind_checked,
+    can_split,
+    full_gram,
+    split_white,
+)
 from postlin.likelihoods import WithNoise
 from postlin.observations import Observations
 from postlin.problem import Problem
@@ -48,16 +56,7 @@ class Model:
     def check(self, kernel: Kernel) -> None:
         """Raise ``ValueError`` where the kernel makes no covariance of the data."""
         split = self._split(kernel)
-        kernel = split.smooth if split else kernel
-        try:
-            self._term = bind(kernel, self.X)
-            K = full_gram(self._term.gram(kernel), len(self.y)).K
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"the kernel {kernel} cannot be evaluated on X: {error}") from error
-        try:
-            check_covariance(K)
-        except ValueError as error:
-            raise ValueError(f"the kernel {kernel} makes no covariance of X: {error}") from None
+        self._term = bind_checked(split.smooth if split else kernel, self.X, len(self.y))
 
     def forget(self) -> None:
         """Drop what is kept between kernels: distances, which are as large as a covariance."""

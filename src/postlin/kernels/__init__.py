@@ -6,6 +6,7 @@ gradients are. Kernels with no term of their own here fall back to that tensor.
 """
 
 from postlin.kernels import compound, pointwise, stationary  # noqa: F401  (they register their terms)
+from postlin.kernels.checked import bind_checked
 from postlin.kernels.terms import Gram, Points, Term, bind, full_gram, matrices_held
 from postlin.kernels.white import WhiteSplit, can_split, split_white
 
@@ -15,6 +16,7 @@ __all__ = [
     "Term",
     "WhiteSplit",
     "bind",
+    "bind_checked",
     "can_split",
     "full_gram",
     "matrices_held",
