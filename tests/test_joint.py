@@ -281,6 +281,9 @@ def test_one_kernel_for_each_class(iris):
     _, gradient = model.log_marginal_likelihood(theta, eval_gradient=True)
     numeric = central_difference(model.log_marginal_likelihood, theta)
     np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-5)
+    value = model.log_marginal_likelihood(theta, clone_kernel=False)
+    np.testing.assert_allclose(model.kernel_.theta, theta)
+    assert model.log_marginal_likelihood(theta) == pytest.approx(value)
 
 
 def test_latent_values_and_samples(fitted, iris):
@@ -339,11 +342,12 @@ def test_classes_with_one_member_and_as_many_classes_as_rows():
         ({"schedule": "sequential"}, "parallel schedule only"),
         ({"inference": JointPL(nodes=512), "schedule": "hybrid"}, "parallel schedule only"),
         ({"fold_noise": True}, "is for two classes"),
+        ({"inference": JointPL(), "multi_class": "one_vs_rest"}, "inference must be one of"),
     ],
 )
 def test_what_does_not_go_together(options, message):
     with pytest.raises(ValueError, match=message):
-        GPClassifier(multi_class="joint", **options).fit(np.eye(6)[:, :2], [0, 1, 2, 0, 1, 2])
+        GPClassifier(**{"multi_class": "joint", **options}).fit(np.eye(6)[:, :2], [0, 1, 2, 0, 1, 2])
 
 
 def test_nodes_are_checked():

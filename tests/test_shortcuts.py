@@ -9,11 +9,11 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 import postlin
 from postlin import GPClassifier, binary
-from postlin.classifier import default_kernel
 from postlin.hyperparameters import Hyperparameters
 from postlin.likelihoods import REGISTRY, WithNoise
 from postlin.likelihoods.jet import select
 from postlin.model import Model
+from postlin.plans import default_kernel
 from postlin.rules import REGISTRY as RULES
 from postlin.schedules import REGISTRY as SCHEDULES
 from postlin.sites import SiteView

@@ -7,10 +7,10 @@ import numpy as np
 import postlin
 from peers.base import Evaluator, Fit, Peer
 from postlin import GPClassifier, likelihoods, rules, schedules
-from postlin.classifier import default_kernel
 from postlin.hyperparameters import Hyperparameters
 from postlin.inference import MAX_ITER, TOL
 from postlin.model import Model
+from postlin.plans import default_kernel
 
 
 class Postlin(Peer):

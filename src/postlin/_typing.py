@@ -2,14 +2,11 @@
 
 from numbers import Real
 
-from numpy import float64, floating
+from numpy import float64
 from numpy.typing import NDArray
 
 #: What postlin computes with and returns: double precision, always.
 Array = NDArray[float64]
-
-#: What postlin accepts where the precision of the caller does not matter.
-RealArray = NDArray[floating]
 
 
 def is_real(value: object) -> bool:

@@ -34,6 +34,11 @@ class BinaryFit(Fit):
         return likelihood
 
     @property
+    def remark(self) -> str:
+        """Where the white noise is."""
+        return "white noise in the likelihood" if self.model.fold_noise else ""
+
+    @property
     def codes(self) -> np.ndarray:
         """0 and 1 for −1 and +1."""
         return (self.y_train_ > 0).astype(int)

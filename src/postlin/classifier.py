@@ -1,41 +1,31 @@
 """``GPClassifier``: the scikit-learn estimator. Validation, labels and plumbing; no mathematics."""
 
 import warnings
-from dataclasses import replace
-from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, Kernel, WhiteKernel
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from postlin import likelihoods, multiclass, rules, schedules
+from postlin import multiclass
 from postlin._typing import Array
-from postlin._validation import MATRICES, as_object, check_memory, check_tolerance, check_weights
+from postlin._validation import check_weights
 from postlin.findings import Findings
-from postlin.fitting import Plan, fit_jointly, fit_tasks
+from postlin.fit import Fit
+from postlin.fitting import Labelled, fit_apart, fit_jointly
 from postlin.hyperparameters import Hyperparameters
 from postlin.inference import TOL
-from postlin.joint.fit import Joint
-from postlin.joint.rules import JointRule, Softmax, check_joint, joint_rule
-from postlin.kernels import can_split, matrices_held, split_white
+from postlin.joint.rules import JointRule
 from postlin.likelihoods import BinaryLikelihood
-from postlin.multiclass import Decomposition, OneVsOne
-from postlin.optimisers import OPTIMIZERS, Optimizer
+from postlin.multiclass import OneVsOne
+from postlin.optimisers import Optimizer
+from postlin.plans import plan_of
 from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.search import Callback
-
-#: Matrices of (n (C − 1))² doubles alive at the same time in a joint fit.
-_JOINT_MATRICES = 6
-
-
-def default_kernel() -> Kernel:
-    """The paper's kernel at its start: 10 RBF(1), learned, plus white noise of 0.1, fixed."""
-    return ConstantKernel(10.0, (1e-5, 1e10)) * RBF(1.0, (1e-5, 1e5)) + WhiteKernel(0.1, "fixed")
 
 
 class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -163,7 +153,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
         A row of weight w counts as w rows; one of weight zero is not looked at.
         """
-        plan = self._plan()
+        plan = plan_of(self)
         X, y = self._validate(plan.start.kernel, X, y)
         check_classification_targets(y)
         X, y, weight, kept = self._weighted(X, y, sample_weight)
@@ -172,69 +162,31 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             raise ValueError(
                 f"y holds one class only, {classes[0]}; a classifier needs examples of two classes."
             )
+        data = Labelled(np.copy(X) if self.copy_X_train else X, codes, classes, weight)
+        rng = check_random_state(self.random_state)
         if self.multi_class == "joint" and len(classes) > 2:
-            return self._fit_jointly(plan, X, codes, classes, weight, kept)
-        check_memory(len(y), MATRICES + matrices_held(plan.start.kernel))
-        kind = OneVsOne if len(classes) == 2 else multiclass.REGISTRY[self.multi_class]
-        tasks = kind.tasks(classes, codes)
-        fits = fit_tasks(
-            plan,
-            np.copy(X) if self.copy_X_train else X,
-            weight,
-            tasks,
-            check_random_state(self.random_state),
-            self._before(plan.start, classes, len(tasks)),
-            shared=bool(self.shared_kernel),
-            n_jobs=self.n_jobs,
-        )
-        return self._store(kind(len(classes), fits), classes, codes, weight, kept)
-
-    def _fit_jointly(
-        self,
-        plan: Plan,
-        X: Any,
-        codes: np.ndarray,
-        classes: Array,
-        weight: Array | None,
-        kept: np.ndarray,
-    ) -> Self:
-        """All classes at a time."""
-        n = len(classes)
-        check_memory(len(codes) * (n - 1), _JOINT_MATRICES)
-        kernel = plan.start.kernel
-        if self.shared_kernel is False:
-            kernel = CompoundKernel([clone(kernel) for _ in classes])
-        start = Hyperparameters(kernel, Softmax())
-        plan = replace(plan, start=start, rule=joint_rule(self.inference))
-        fit = fit_jointly(
-            plan,
-            np.copy(X) if self.copy_X_train else X,
-            weight,
-            codes,
-            n,
-            check_random_state(self.random_state),
-            self._before(start, classes, 1)[0],
-        )
-        return self._store(Joint(n, [fit]), classes, codes, weight, kept)
-
-    def _store(
-        self,
-        strategy: Decomposition | Joint,
-        classes: Array,
-        codes: np.ndarray,
-        weight: Array | None,
-        kept: np.ndarray,
-    ) -> Self:
-        """Keep what was learned, all at once, and say what must be known about it."""
+            plan = plan.jointly(len(classes), shared=self.shared_kernel is not False)
+            strategy: Any = fit_jointly(plan, data, rng, self._before(plan.start, classes))
+        else:
+            strategy = fit_apart(
+                OneVsOne if len(classes) == 2 else multiclass.REGISTRY[self.multi_class],
+                plan,
+                data,
+                rng,
+                self._before(plan.start, classes),
+                shared=bool(self.shared_kernel),
+                n_jobs=self.n_jobs,
+            )
+        # all at once, so that a fit that fails leaves the last one whole
         self.classes_, self.n_classes_ = classes, len(classes)
         self._kept, self._codes, self._weight = kept, codes, weight
-        self._decomposition: Decomposition | Joint = strategy
+        self._decomposition = strategy
         alone = len(strategy.estimators_) == 1
         self.base_estimator_ = strategy.estimators_[0] if alone else strategy
         for fit in strategy.estimators_:
             about = "" if alone else f"{fit.name}: "
             for warning in fit.complaints():
-                warnings.warn(type(warning)(f"{about}{warning}"), stacklevel=3)
+                warnings.warn(type(warning)(f"{about}{warning}"), stacklevel=2)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -246,103 +198,8 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the labels, in the order of ``classes_``."""
         X = self._new(X)
-        return self._decomposition.predict_proba(X)
-
-    @property
-    def kernel_(self) -> Kernel:
-        """The kernel with the parameters learned; of many classes one with all of theirs."""
-        kernels = [estimator.kernel_ for estimator in self._estimators]
-        return kernels[0] if len(kernels) == 1 else CompoundKernel(kernels)
-
-    @property
-    def log_marginal_likelihood_value_(self) -> float:
-        """The log evidence; of many classes its mean over the problems with two."""
-        return float(np.mean([e.log_marginal_likelihood_value_ for e in self._estimators]))
-
-    def log_marginal_likelihood(
-        self, theta: Array | None = None, eval_gradient: bool = False, clone_kernel: bool = True
-    ) -> float | tuple[float, Array]:
-        """The log evidence at ``theta``, with its gradient on request; fitted parameters if None.
-
-        Of many classes it is the mean over the problems with two, and ``theta`` holds the parameters
-        of one kernel for all of them or those of all of them. With ``clone_kernel=False`` the
-        parameters are written into ``kernel_``.
-        """
-        check_is_fitted(self)
-        if theta is None and not eval_gradient:
-            return self.log_marginal_likelihood_value_
-        estimators = self._estimators
-        n = len(estimators[0].hyperparameters.theta)
-        if theta is None:
-            theta = np.concatenate([e.hyperparameters.theta for e in estimators])
-        theta = np.asarray(theta, float)
-        if len(estimators) > 1 and theta.shape not in ((n,), (n * len(estimators),)):
-            raise ValueError(
-                f"theta must hold {n} log-parameters, or {n * len(estimators)} for all "
-                f"{len(estimators)} kernels, got shape {theta.shape}."
-            )
-        whole = len(estimators) > 1 and theta.shape != (n,)
-        each = np.split(theta, len(estimators)) if whole else [theta] * len(estimators)
-        answers: list[Any] = [
-            estimator.log_marginal_likelihood(part, eval_gradient, clone_kernel)
-            for estimator, part in zip(estimators, each, strict=True)
-        ]
-        if not eval_gradient:
-            return float(np.mean(answers))
-        values, gradients = zip(*answers, strict=True)
-        together = np.concatenate(gradients) / len(estimators) if whole else np.mean(gradients, axis=0)
-        return float(np.mean(values)), together
-
-    def _plan(self) -> Plan:
-        """All parameters, checked as far as they can be without data."""
-        if isinstance(self.kernel, CompoundKernel):
-            raise ValueError("kernel cannot be a CompoundKernel")
-        if not (self.kernel is None or isinstance(self.kernel, Kernel)):
-            raise ValueError(f"kernel must be a scikit-learn kernel or None, got {self.kernel!r}.")
-        kernel = default_kernel() if self.kernel is None else clone(self.kernel)
-        inference = self.inference.binary if isinstance(self.inference, JointRule) else self.inference
-        rule = as_object(inference, rules.REGISTRY, Rule, "inference")
-        likelihood = as_object(self.likelihood, likelihoods.REGISTRY, BinaryLikelihood, "likelihood")
-        if self.fold_noise not in (True, False, "auto"):
-            raise ValueError(f"fold_noise must be True, False or 'auto', got {self.fold_noise!r}.")
-        fold_noise = self.fold_noise is True or (
-            self.fold_noise == "auto" and bool(likelihood.free) and can_split(kernel)
-        )
-        if fold_noise:  # which makes every likelihood differentiable
-            split_white(kernel)
-        else:
-            rule.check(likelihood)
-        self._check_options()
-        if self.multi_class == "joint":
-            check_joint(likelihood, self.inference, self.schedule, fold_noise)
-        start = Hyperparameters(kernel, likelihood)
-        if self.optimizer is not None and len(start.theta):
-            start.check_bounds(finite=self.n_restarts_optimizer > 0)
-        return Plan(
-            start,
-            rule,
-            as_object(self.schedule, schedules.REGISTRY, Schedule, "schedule"),
-            self.optimizer,
-            self.n_restarts_optimizer,
-            fold_noise,
-            self.tol,
-            self.max_iter_predict,
-            self.callback,
-            self.keep_on_interrupt,
-            self.verbose,
-        )
-
-    def _check_options(self) -> None:
-        check_tolerance(self.tol, self.max_iter_predict, "max_iter_predict")
-        if not (self.optimizer is None or callable(self.optimizer) or self.optimizer in OPTIMIZERS):
-            names = ", ".join(map(repr, OPTIMIZERS))
-            raise ValueError(f"optimizer must be {names}, a callable or None, got {self.optimizer!r}.")
-        restarts = self.n_restarts_optimizer
-        if isinstance(restarts, bool) or not isinstance(restarts, Integral) or restarts < 0:
-            raise ValueError(f"n_restarts_optimizer must be 0 or more, got {restarts!r}.")
-        if self.multi_class not in (*multiclass.REGISTRY, "joint"):
-            names = ", ".join(map(repr, (*multiclass.REGISTRY, "joint")))
-            raise ValueError(f"multi_class must be one of {names}, got {self.multi_class!r}.")
+        probabilities: Array = self._decomposition.predict_proba(X)
+        return probabilities
 
     def _weighted(
         self, X: Any, y: Any, sample_weight: Any
@@ -362,14 +219,13 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             X, y, weight = X[kept], y[kept], weight[kept]
         return X, y, None if (weight == 1.0).all() else weight, kept
 
-    def _before(self, start: Hyperparameters, classes: Array, n_tasks: int) -> list[Any]:
+    def _before(self, start: Hyperparameters, classes: Array) -> list[Fit]:
         """The fits to start from, if there are any of the same kind."""
         if self.warm_start and hasattr(self, "base_estimator_"):
-            fits = self._estimators
-            same = len(fits) == n_tasks and np.array_equal(classes, self.classes_)
-            if same and _alike(start.kernel, fits[0].kernel_):
-                return list(fits)
-        return [None] * n_tasks
+            same = np.array_equal(classes, self.classes_)
+            if same and _alike(start.kernel, self._estimators[0].kernel_):
+                return self._estimators
+        return []
 
     def _validate(self, kernel: Kernel, *data: Any, reset: bool = True) -> Any:
         if kernel.requires_vector_input:

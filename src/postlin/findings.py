@@ -1,8 +1,10 @@
 """What a fitted classifier can tell beyond its predictions."""
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
+from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -14,7 +16,7 @@ from postlin.sites import Marginals
 from postlin.summary import as_html, as_text
 
 
-class Findings:
+class Findings(ABC):
     """The part of ``GPClassifier`` that reads what ``fit`` has left."""
 
     classes_: Array
@@ -29,8 +31,9 @@ class Findings:
         fits: list[Fit] = self._decomposition.estimators_
         return fits
 
+    @abstractmethod
     def _new(self, X: Any) -> Any:
-        raise NotImplementedError
+        """Rows to predict, validated."""
 
     def _only(self, what: str) -> Fit:
         """The fit, where there is but one."""
@@ -40,6 +43,51 @@ class Findings:
                 f"base_estimator_.estimators_[k].{what}."
             )
         return self._estimators[0]
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel with the parameters learned; of many classes one with all of theirs."""
+        kernels = [estimator.kernel_ for estimator in self._estimators]
+        return kernels[0] if len(kernels) == 1 else CompoundKernel(kernels)
+
+    @property
+    def log_marginal_likelihood_value_(self) -> float:
+        """The log evidence; of many classes its mean over the problems with two."""
+        return float(np.mean([e.log_marginal_likelihood_value_ for e in self._estimators]))
+
+    def log_marginal_likelihood(
+        self, theta: Array | None = None, eval_gradient: bool = False, clone_kernel: bool = True
+    ) -> float | tuple[float, Array]:
+        """The log evidence at ``theta``, with its gradient on request; fitted parameters if None.
+
+        Of many classes it is the mean over the problems with two, and ``theta`` holds the parameters
+        of one kernel for all of them or those of all of them. With ``clone_kernel=False``
+        ``kernel_`` has these parameters from then on.
+        """
+        check_is_fitted(self)
+        if theta is None and not eval_gradient:
+            return self.log_marginal_likelihood_value_
+        estimators = self._estimators
+        n = len(estimators[0].hyperparameters.theta)
+        if theta is None:
+            theta = np.concatenate([e.hyperparameters.theta for e in estimators])
+        theta = np.asarray(theta, float)
+        if len(estimators) > 1 and theta.shape not in ((n,), (n * len(estimators),)):
+            raise ValueError(
+                f"theta must hold {n} log-parameters, or {n * len(estimators)} for all "
+                f"{len(estimators)} kernels, got shape {theta.shape}."
+            )
+        whole = len(estimators) > 1 and theta.shape != (n,)
+        each = np.split(theta, len(estimators)) if whole else [theta] * len(estimators)
+        answers: list[Any] = [
+            estimator.log_marginal_likelihood(part, eval_gradient, clone_kernel)
+            for estimator, part in zip(estimators, each, strict=True)
+        ]
+        if not eval_gradient:
+            return float(np.mean(answers))
+        values, gradients = zip(*answers, strict=True)
+        together = np.concatenate(gradients) / len(estimators) if whole else np.mean(gradients, axis=0)
+        return float(np.mean(values)), together
 
     @property
     def approximation_(self) -> Any:

@@ -104,6 +104,11 @@ class Fit(ABC):
         labels: Array = self.model.y
         return labels
 
+    @property
+    @abstractmethod
+    def remark(self) -> str:
+        """What is to be said of the method beside its parts; nothing, mostly."""
+
     @abstractmethod
     def latent_mean_and_variance(self, X: Any) -> Marginals:
         """Mean and variance of the latent values at each row."""
@@ -150,7 +155,7 @@ class Fit(ABC):
     ) -> float | tuple[float, Array]:
         """The log evidence at ``theta``, with its gradient on request; fitted parameters if None.
 
-        With ``clone_kernel=False`` the parameters are written into ``kernel_``.
+        With ``clone_kernel=False`` ``kernel_`` has these parameters from then on.
         """
         if theta is None:
             if not eval_gradient:
@@ -164,8 +169,7 @@ class Fit(ABC):
             )
         here = self.hyperparameters.at(theta)
         if not clone_kernel:
-            self.kernel_.theta = theta[: self.kernel_.n_dims]
-            here = here.with_kernel(self.kernel_)
+            self.hyperparameters = here
         with blas_threads(len(self.y_train_)):
             fitted = self.model.infer(here, self.sites)
             fitted.approximation.warn(self.model.schedule, self.model.tol, self.model.max_iter, 5)

@@ -1,4 +1,4 @@
-"""From labelled rows to fits: one for every problem with two classes, in turn or side by side."""
+"""From labelled rows to fits: problems with two classes, in turn or side by side, or all at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,118 +9,105 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from postlin._threads import blas_threads
 from postlin._typing import Array
+from postlin._validation import MATRICES, check_memory
 from postlin.binary import BinaryFit
 from postlin.fit import Fit
-from postlin.hyperparameters import Hyperparameters
-from postlin.joint.fit import JointFit
+from postlin.joint.fit import Joint, JointFit
 from postlin.joint.model import JointModel
+from postlin.kernels import matrices_held
 from postlin.model import Model
-from postlin.multiclass import Task
-from postlin.optimisers import Optimizer
-from postlin.schedules import Schedule
-from postlin.search import Callback
-from postlin.sites import Sites
-from postlin.training import Training, shown_log, train
+from postlin.multiclass import Decomposition, Task
+from postlin.plans import Plan
+
+#: Matrices of (n (C − 1))² doubles alive at the same time in a joint fit.
+_JOINT_MATRICES = 6
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How to fit: the method, where to start, how to search."""
+class Labelled:
+    """Rows with their labels, indices of classes, and weights (None: one each)."""
 
-    start: Hyperparameters
-    rule: Any
-    schedule: Schedule
-    optimizer: Optimizer | str | None
-    n_restarts: int
-    fold_noise: bool
-    tol: float
-    max_iter: int
-    callback: Callback | None
-    keep_on_interrupt: bool
-    verbose: int
+    X: Any
+    codes: np.ndarray
+    classes: Array
+    weight: Array | None
 
-    def model(self, X: Any, labels: Array, weight: Array | None) -> Model:
-        """The data of one problem with the method; checked."""
+    def model(self, plan: Plan, task: Task) -> Model:
+        """One problem with two classes; checked."""
+        everything = len(task.rows) == len(self.codes)
         model = Model(
-            X, labels, self.rule, self.schedule, self.tol, self.max_iter, self.fold_noise, weight
+            self.X if everything else self.X[task.rows],
+            np.where(task.positive, 1.0, -1.0),
+            plan.rule,
+            plan.schedule,
+            plan.tol,
+            plan.max_iter,
+            plan.fold_noise,
+            self.weight if self.weight is None or everything else self.weight[task.rows],
         )
-        model.check(self.start.kernel)
+        model.check(plan.start.kernel)
         return model
 
-    def train(
-        self, models: Sequence[Any], rng: np.random.RandomState, before: Sequence[Fit | None]
-    ) -> Training:
-        """Search for the hyperparameters of all these models, from where an earlier fit ended."""
-        first = before[0]
-        with shown_log(self.verbose):
-            return train(
-                models,
-                self.start if first is None else self.start.inside(first.hyperparameters.theta),
-                self.optimizer,
-                restarts=self.n_restarts,
-                rng=rng,
-                starts=[_sites(b, len(model.y)) for b, model in zip(before, models, strict=True)],
-                callback=self.callback,
-                keep_on_interrupt=self.keep_on_interrupt,
-            )
 
-
-def fit_tasks(
+def fit_apart(
+    kind: type[Decomposition],
     plan: Plan,
-    X: Any,
-    weight: Array | None,
-    tasks: Sequence[Task],
+    data: Labelled,
     rng: np.random.RandomState,
-    before: Sequence[BinaryFit | None],
+    before: Sequence[Fit],
     *,
     shared: bool,
     n_jobs: int | None,
-) -> list[BinaryFit]:
-    """A fit for every task; ``before`` are those of an earlier fit, to start from.
+) -> Decomposition:
+    """A fit for every problem that the classes are taken apart into.
 
-    Results do not depend on ``n_jobs``: several problems are solved with one BLAS thread each, whether
-    in this process or in others, and random numbers are drawn beforehand.
+    ``before`` are the fits of an earlier time, to start from, or nothing. Results do not depend on
+    ``n_jobs``: several problems are solved with one BLAS thread each, whether in this process or in
+    others, and random numbers are drawn beforehand.
     """
+    check_memory(len(data.codes), MATRICES + matrices_held(plan.start.kernel))
+    tasks = kind.tasks(data.classes, data.codes)
+    earlier = list(before) if len(before) == len(tasks) else [None] * len(tasks)
     if shared or len(tasks) == 1:
-        return _fit(plan, X, weight, tasks, rng, before)
+        return kind(len(data.classes), _fit(plan, data, tasks, rng, earlier))
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(tasks))
-    jobs = Parallel(n_jobs=n_jobs)
-    if jobs.n_jobs > 1:
-        return list(
-            jobs(
-                delayed(_fit_alone)(plan, X, weight, task, seed, earlier)
-                for task, seed, earlier in zip(tasks, seeds, before, strict=True)
-            )
-        )
+    jobs = list(zip(tasks, seeds, earlier, strict=True))
+    side_by_side = Parallel(n_jobs=n_jobs)
+    if side_by_side.n_jobs > 1:
+        fits = list(side_by_side(delayed(_fit_alone)(plan, data, *job) for job in jobs))
+    else:
+        fits = _in_turn(plan, data, jobs)
+    return kind(len(data.classes), fits)
+
+
+def _in_turn(plan: Plan, data: Labelled, jobs: list[Any]) -> list[BinaryFit]:
+    """After an interrupt, what remains is fitted where it stands."""
     fits: list[BinaryFit] = []
-    for task, seed, earlier in zip(tasks, seeds, before, strict=True):
-        if fits and fits[-1].interrupted:  # what remains is fitted where it stands
+    for job in jobs:
+        fits.append(_fit_alone(plan, data, *job))
+        if fits[-1].interrupted:
             plan = replace(plan, optimizer=None)
-        fits.append(_fit_alone(plan, X, weight, task, seed, earlier))
     return fits
 
 
-def _fit_alone(
-    plan: Plan, X: Any, weight: Array | None, task: Task, seed: int, before: BinaryFit | None
-) -> BinaryFit:
+def _fit_alone(plan: Plan, data: Labelled, task: Task, seed: int, before: Fit | None) -> BinaryFit:
     """One of several problems: one BLAS thread, and no matrices kept."""
     with blas_threads(1):
-        (fit,) = _fit(plan, X, weight, [task], np.random.RandomState(seed), [before])
+        (fit,) = _fit(plan, data, [task], np.random.RandomState(seed), [before])
     fit.release()
     return fit
 
 
 def _fit(
     plan: Plan,
-    X: Any,
-    weight: Array | None,
+    data: Labelled,
     tasks: Sequence[Task],
     rng: np.random.RandomState,
-    before: Sequence[BinaryFit | None],
+    before: Sequence[Fit | None],
 ) -> list[BinaryFit]:
     """All these problems with the same hyperparameters."""
-    models = [_model(plan, X, weight, task) for task in tasks]
-    with blas_threads(len(X)):
+    models = [data.model(plan, task) for task in tasks]
+    with blas_threads(len(data.codes)):
         training = plan.train(models, rng, before)
     return [
         BinaryFit(task.name, task.rows, model, training, k)
@@ -128,32 +115,15 @@ def _fit(
     ]
 
 
-def fit_jointly(
-    plan: Plan,
-    X: Any,
-    weight: Array | None,
-    codes: np.ndarray,
-    n_classes: int,
-    rng: np.random.RandomState,
-    before: Fit | None,
-) -> JointFit:
-    """All classes at a time; the plan's rule is one for that."""
-    model = JointModel(X, codes, n_classes, plan.rule, plan.schedule, plan.tol, plan.max_iter, weight)
-    model.check(plan.start.kernel)
-    with blas_threads(len(X) * (n_classes - 1)):
-        training = plan.train([model], rng, [before])
-    return JointFit("all classes", np.arange(len(codes)), model, training, 0)
-
-
-def _sites(before: Fit | None, n: int) -> Sites | None:
-    """Where an earlier fit of as many rows ended."""
-    return before.sites if before is not None and len(before.rows) == n else None
-
-
-def _model(plan: Plan, X: Any, weight: Array | None, task: Task) -> Model:
-    everything = len(task.rows) == len(X)
-    return plan.model(
-        X if everything else X[task.rows],
-        np.where(task.positive, 1.0, -1.0),
-        weight if weight is None or everything else weight[task.rows],
+def fit_jointly(plan: Plan, data: Labelled, rng: np.random.RandomState, before: Sequence[Fit]) -> Joint:
+    """One fit for all classes at a time; the plan must be one for that."""
+    assert plan.joint is not None
+    n, size = len(data.classes), len(data.codes) * (len(data.classes) - 1)
+    check_memory(size, _JOINT_MATRICES)
+    model = JointModel(
+        data.X, data.codes, n, plan.joint, plan.schedule, plan.tol, plan.max_iter, data.weight
     )
+    model.check(plan.start.kernel)
+    with blas_threads(size):
+        training = plan.train([model], rng, [before[0] if before else None])
+    return Joint(n, [JointFit("all classes", np.arange(len(data.codes)), model, training, 0)])

@@ -63,10 +63,6 @@ class Hyperparameters:
         """At the point within the bounds that is next to ``theta``."""
         return self.at(np.clip(theta, *self.bounds.T))
 
-    def with_kernel(self, kernel: Kernel) -> "Hyperparameters":
-        """With this very kernel object."""
-        return replace(self, kernel=kernel)
-
     def check_bounds(self, *, finite: bool) -> None:
         """The start must lie within the bounds, and restarts need bounds to draw from."""
         theta, bounds = self.theta, self.bounds

@@ -30,11 +30,8 @@ def _facts(model: Any) -> list[tuple[str, str]]:
     counts = f"{len(model._codes)} rows, {model.n_classes_} classes ({labels}{more})"
     first = fits[0].model
     kinds = [first.rule.name, fits[0].likelihood_.name, first.schedule.name]
-    method = ", ".join(kind.replace("_", " ") for kind in kinds)
-    if first.fold_noise:
-        method += ", white noise in the likelihood"
-    if model._decomposition.name == "joint":
-        method += "; all classes jointly"
+    remark = [fits[0].remark] if fits[0].remark else []
+    method = ", ".join([kind.replace("_", " ") for kind in kinds] + remark)
     if len(fits) > 1:
         method += f"; {model._decomposition.name.replace('_', ' ')}, {len(fits)} problems"
     evidence = "log evidence" if len(fits) == 1 else "mean log evidence"

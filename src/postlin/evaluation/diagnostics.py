@@ -6,9 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from postlin._typing import Array
-from postlin.classifier import GPClassifier, default_kernel
+from postlin.classifier import GPClassifier
 from postlin.evaluation.methods import SMALL_VARIANCE
 from postlin.inference import infer
+from postlin.plans import default_kernel
 from postlin.rules import EP, PL, Rule
 from postlin.schedules import Parallel
 

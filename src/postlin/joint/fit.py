@@ -31,6 +31,11 @@ class JointFit(Fit):
     """
 
     @property
+    def remark(self) -> str:
+        """That there is one problem only."""
+        return "all classes jointly"
+
+    @property
     def codes(self) -> np.ndarray:
         """Indices of classes."""
         return np.asarray(self.y_train_)

@@ -69,7 +69,6 @@ class JointModel:
     tol: float
     max_iter: int
     weight: Array | None = None
-    fold_noise: bool = False
     _terms: list[Term] | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,8 +76,8 @@ class JointModel:
 
     def check(self, kernel: Kernel) -> None:
         """Raise ``ValueError`` where a kernel makes no covariance of the data."""
-        for part in kernels_of(kernel):
-            bind_checked(part, self.X, len(self.y))
+        points = Points(self.X)
+        self._terms = [bind_checked(part, points, len(self.y)) for part in kernels_of(kernel)]
 
     def forget(self) -> None:
         """Drop what is kept between kernels."""

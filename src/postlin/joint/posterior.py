@@ -82,11 +82,6 @@ class JointPosterior:
         for name in ("_factor", "_pulled", "covariance"):
             self.__dict__.pop(name, None)
 
-    def keep_factor(self) -> None:
-        """Give back all but what predictions need."""
-        for name in ("_pulled", "covariance"):
-            self.__dict__.pop(name, None)
-
     def predict(self, cross: Prior, variances: list[Array]) -> tuple[Array, Array]:
         """Means (m, D) and covariances (m, D, D) at new points, from covariances with them."""
         return cross.times(self.weights), _explained_away(

@@ -31,11 +31,6 @@ class JointRule(ABC):
         if isinstance(self.nodes, bool) or not isinstance(self.nodes, int) or self.nodes < 64:
             raise ValueError(f"nodes must be a whole number of at least 64, got {self.nodes!r}.")
 
-    @property
-    def binary(self) -> str:
-        """What it is called where there are two classes."""
-        return self.name
-
     @abstractmethod
     def propose(
         self, y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array

@@ -1,5 +1,6 @@
 """What all displays share: axes, colours, and the classifier inside whatever was passed."""
 
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,15 +16,15 @@ MARKERS = {"o": 1.0, "s": 0.8, "D": 0.7, "^": 1.1, "v": 1.1, "P": 1.2, "*": 1.9}
 INK = "#333333"
 
 
-class Display:
+class Display(ABC):
     """A picture that keeps its data; ``ax_`` and ``figure_`` once it is drawn."""
 
     ax_: Any
     figure_: Any
 
+    @abstractmethod
     def plot(self, ax: Any = None, **kwargs: Any) -> Any:
         """Draw, into the axes given or into new ones."""
-        raise NotImplementedError
 
 
 class Look(NamedTuple):

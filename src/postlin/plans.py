@@ -1,0 +1,133 @@
+"""What a classifier is asked to do: its parameters, checked, and the search that follows from them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, Kernel, WhiteKernel
+
+from postlin import likelihoods, multiclass, rules, schedules
+from postlin._validation import as_object, check_tolerance
+from postlin.fit import Fit
+from postlin.hyperparameters import Hyperparameters
+from postlin.joint.rules import JointRule, Softmax, check_joint, joint_rule
+from postlin.kernels import can_split, split_white
+from postlin.likelihoods import BinaryLikelihood
+from postlin.optimisers import OPTIMIZERS, Optimizer
+from postlin.rules import Rule
+from postlin.schedules import Schedule
+from postlin.search import Callback
+from postlin.sites import Sites
+from postlin.training import Training, shown_log, train
+
+
+def default_kernel() -> Kernel:
+    """The paper's kernel at its start: 10 RBF(1), learned, plus white noise of 0.1, fixed."""
+    return ConstantKernel(10.0, (1e-5, 1e10)) * RBF(1.0, (1e-5, 1e5)) + WhiteKernel(0.1, "fixed")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to fit: the method, where to start, how to search."""
+
+    start: Hyperparameters
+    rule: Rule
+    joint: JointRule | None  # for all classes at a time, where that is asked for
+    schedule: Schedule
+    optimizer: Optimizer | str | None
+    n_restarts: int
+    fold_noise: bool
+    tol: float
+    max_iter: int
+    callback: Callback | None
+    keep_on_interrupt: bool
+    verbose: int
+
+    def jointly(self, n_classes: int, *, shared: bool) -> "Plan":
+        """The same for all classes at a time, with one kernel for all or one for each."""
+        kernel = self.start.kernel
+        if not shared:
+            kernel = CompoundKernel([clone(kernel) for _ in range(n_classes)])
+        return replace(self, start=Hyperparameters(kernel, Softmax()))
+
+    def train(
+        self, models: Sequence[Any], rng: np.random.RandomState, before: Sequence[Fit | None]
+    ) -> Training:
+        """Search for the hyperparameters of all these models, from where an earlier fit ended."""
+        first = before[0]
+        with shown_log(self.verbose):
+            return train(
+                models,
+                self.start if first is None else self.start.inside(first.hyperparameters.theta),
+                self.optimizer,
+                restarts=self.n_restarts,
+                rng=rng,
+                starts=[_sites(b, len(model.y)) for b, model in zip(before, models, strict=True)],
+                callback=self.callback,
+                keep_on_interrupt=self.keep_on_interrupt,
+            )
+
+
+def _sites(before: Fit | None, n: int) -> Sites | None:
+    """Where an earlier fit of as many rows ended."""
+    return before.sites if before is not None and len(before.rows) == n else None
+
+
+def plan_of(model: Any) -> Plan:
+    """The parameters of a ``GPClassifier``, checked as far as they can be without data."""
+    if isinstance(model.kernel, CompoundKernel):
+        raise ValueError("kernel cannot be a CompoundKernel")
+    if not (model.kernel is None or isinstance(model.kernel, Kernel)):
+        raise ValueError(f"kernel must be a scikit-learn kernel or None, got {model.kernel!r}.")
+    kernel = default_kernel() if model.kernel is None else clone(model.kernel)
+    joint = model.multi_class == "joint"
+    inference = model.inference
+    if joint and isinstance(inference, JointRule):  # what it is called where there are two classes
+        inference = inference.name
+    rule = as_object(inference, rules.REGISTRY, Rule, "inference")
+    likelihood = as_object(model.likelihood, likelihoods.REGISTRY, BinaryLikelihood, "likelihood")
+    if model.fold_noise not in (True, False, "auto"):
+        raise ValueError(f"fold_noise must be True, False or 'auto', got {model.fold_noise!r}.")
+    fold_noise = model.fold_noise is True or (
+        model.fold_noise == "auto" and bool(likelihood.free) and can_split(kernel)
+    )
+    if fold_noise:  # which makes every likelihood differentiable
+        split_white(kernel)
+    else:
+        rule.check(likelihood)
+    _check_options(model)
+    if joint:
+        check_joint(likelihood, model.inference, model.schedule, fold_noise)
+    start = Hyperparameters(kernel, likelihood)
+    if model.optimizer is not None and len(start.theta):
+        start.check_bounds(finite=model.n_restarts_optimizer > 0)
+    return Plan(
+        start,
+        rule,
+        joint_rule(model.inference) if joint else None,
+        as_object(model.schedule, schedules.REGISTRY, Schedule, "schedule"),
+        model.optimizer,
+        model.n_restarts_optimizer,
+        fold_noise,
+        model.tol,
+        model.max_iter_predict,
+        model.callback,
+        model.keep_on_interrupt,
+        model.verbose,
+    )
+
+
+def _check_options(model: Any) -> None:
+    check_tolerance(model.tol, model.max_iter_predict, "max_iter_predict")
+    if not (model.optimizer is None or callable(model.optimizer) or model.optimizer in OPTIMIZERS):
+        names = ", ".join(map(repr, OPTIMIZERS))
+        raise ValueError(f"optimizer must be {names}, a callable or None, got {model.optimizer!r}.")
+    restarts = model.n_restarts_optimizer
+    if isinstance(restarts, bool) or not isinstance(restarts, Integral) or restarts < 0:
+        raise ValueError(f"n_restarts_optimizer must be 0 or more, got {restarts!r}.")
+    if model.multi_class not in (*multiclass.REGISTRY, "joint"):
+        names = ", ".join(map(repr, (*multiclass.REGISTRY, "joint")))
+        raise ValueError(f"multi_class must be one of {names}, got {model.multi_class!r}.")
