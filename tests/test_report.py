@@ -13,6 +13,7 @@ from postlin.report import (
     Figure,
     Section,
     Table,
+    confusion_matrix,
     convergence,
     evidence_surface,
     evidence_traces,
@@ -73,7 +74,13 @@ def example_synthetic():
     return synthetic(axis1, axis2, density, np.array([0.25, -1.0]), np.eye(2), path)
 
 
+def example_matrix():
+    counts = np.array([[20, 3, 0], [1, 30, 0], [0, 7, 0]])
+    return confusion_matrix(counts, ("a", "b", "a rather long name of a class"), "PPL")
+
+
 EXAMPLES = {
+    "matrix": example_matrix,
     "reliability": example_reliability,
     "roc": example_roc,
     "traces": example_traces,
@@ -237,6 +244,33 @@ def test_maps_say_where_the_maximum_and_the_mean_are():
     assert "maximum −50" in example_surface().alt
     assert "to (3, 1.5) in 2 steps" in example_surface().alt
     assert "mean (0.25, −1)" in example_synthetic().alt
+
+
+def test_a_confusion_matrix_says_what_is_mistaken_for_what():
+    figure = example_matrix()
+    assert "50 of 61 rows are on the diagonal" in figure.caption
+    assert "7 of 'a rather long name of a class' taken for 'b', 3 of 'a' taken for 'b'" in figure.alt
+    assert re.findall(r">(\d+)</text>", figure.svg) == ["20", "3", "1", "30", "7"]
+    assert "a rather long…" in figure.svg
+    perfect = confusion_matrix(np.diag([3, 4, 5]), ("a", "b", "c"), "PPL")
+    assert "12 of 12 rows" in perfect.caption
+    assert "Off it" not in perfect.caption
+
+
+@pytest.mark.parametrize("n", [3, 12, 25, 60])
+def test_confusion_matrices_of_odd_values(n):
+    names = tuple(f"{HOSTILE}{k}" for k in range(n))
+    soundly(confusion_matrix(np.zeros((n, n), int), names, HOSTILE))
+    figure = soundly(confusion_matrix(np.full((n, n), 10**6), names, HOSTILE))
+    numbers = len(re.findall(r">1000000</text>", figure.svg))
+    assert numbers == (n * n if n <= 12 else 0)
+
+
+def test_reliability_and_roc_say_what_they_count():
+    curves = {"a": predictions()}
+    assert "share of right predictions among cases" in reliability(curves, "right predictions").caption
+    assert "share of right predictions" in reliability(curves, "right predictions").svg
+    assert "ROC curves: this against that, over" in roc(curves, "this against that").caption
 
 
 ONE = np.ones(1)

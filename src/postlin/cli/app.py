@@ -11,7 +11,7 @@ from postlin.cli.evaluate import evaluate
 from postlin.cli.fit_predict import fit, predict
 from postlin.cli.reproduce import reproduce
 from postlin.cli.show import console
-from postlin.cli.tables import built_in
+from postlin.cli.tables import BUILT_IN, built_in
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,7 +41,7 @@ def root(
 @app.command("datasets")
 def list_datasets() -> None:
     """List the built-in data sets and what is assumed about them."""
-    for name in datasets.NAMES:
+    for name in BUILT_IN:
         data = built_in(name)
         counts = ", ".join(f"{c} {int((data.codes == k).sum())}" for k, c in enumerate(data.classes))
         shape = f"{data.X.shape[0]} rows, {data.X.shape[1]} features; {counts}"

@@ -11,13 +11,14 @@ from postlin import datasets
 from postlin._typing import Array
 from postlin.cli import pages
 from postlin.cli.errors import BadInputError, one_sentence
-from postlin.cli.options import Jobs, ScalingName, Target, combinations
+from postlin.cli.many_classes import many_classes_page
+from postlin.cli.options import Jobs, ScalingName, Target, choices
 from postlin.cli.show import notes, print_table, progress, summary_rows
 from postlin.cli.tables import load_data
 from postlin.cli.write import write_results, write_text
 from postlin.datasets import whiten
 from postlin.evaluation.folds import Data, Task
-from postlin.evaluation.methods import METHODS, SMALL_VARIANCE
+from postlin.evaluation.methods import SMALL_VARIANCE
 from postlin.evaluation.runner import run
 from postlin.evaluation.store import Store
 from postlin.evaluation.summary import group, summarise
@@ -26,13 +27,23 @@ from postlin.evaluation.summary import group, summarise
 def evaluate(
     data: Annotated[str, typer.Argument(help="A built-in data set, or a CSV or Parquet file.")],
     target: Target = None,
-    methods: Annotated[str, typer.Option(help="Some of L,PEP,SEP,PPL,SPL.")] = ",".join(METHODS),
-    likelihoods: Annotated[str, typer.Option(help="Some of probit,logit,noisy_threshold.")] = "probit",
+    methods: Annotated[
+        str | None, typer.Option(help="Some of L,PEP,SEP,PPL,SPL; joint has L,PPL. All if not given.")
+    ] = None,
+    likelihoods: Annotated[
+        str | None,
+        typer.Option(
+            help="Some of probit,logit,noisy_threshold; probit if not given. Joint has its own."
+        ),
+    ] = None,
+    multi_class: Annotated[
+        str, typer.Option(help="Of more than two classes: some of one_vs_rest,one_vs_one,joint.")
+    ] = "one_vs_rest",
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 10,
     seed: Annotated[int, typer.Option(help="Of the shuffle.")] = 0,
     scaling: Annotated[
         ScalingName | None,
-        typer.Option(help="Of the features: built-in sets are whitened, files standardised."),
+        typer.Option(help="Of the features: the paper's sets are whitened, others standardised."),
     ] = None,
     jobs: Jobs = 1,
     out: Annotated[
@@ -41,16 +52,16 @@ def evaluate(
 ) -> None:
     """Cross-validate methods on a data set and show their scores, each with a standard error."""
     with one_sentence():
-        pairs = combinations(methods, likelihoods)
         source = load_data(data, target)
+        chosen_methods = choices(methods, likelihoods, multi_class, len(source.classes))
         _check_folds(source, folds)
         chosen = scaling or (ScalingName.whiten if data in datasets.NAMES else ScalingName.standardise)
         X = scale(source.X, chosen)  # now, so that what cannot be whitened is said before any work
         tasks = [
             Task(
                 source.name,
-                method,
-                likelihood,
+                choice.method,
+                choice.likelihood,
                 "converged",
                 seed,
                 fold,
@@ -58,8 +69,9 @@ def evaluate(
                 SMALL_VARIANCE,
                 chosen.value,
                 paper_folds=False,
+                multi_class=choice.multi_class,
             )
-            for method, likelihood in pairs
+            for choice in chosen_methods
             for fold in range(folds)
         ]
         store = Store(out / "folds.jsonl" if out else None)
@@ -67,10 +79,12 @@ def evaluate(
             results = run({source.name: source}, tasks, store, jobs=jobs, report=report)
         summaries = {cell: summarise(part) for cell, part in group(results).items()}
         header, rows = summary_rows(summaries)
-        print_table(f"{source.name}: {folds}-fold cross-validation", header, rows)
+        names = 2 if len(source.classes) == 2 else 3
+        print_table(f"{source.name}: {folds}-fold cross-validation", header, rows, names)
         if out:
             write_results(out, summaries)
-            write_text(out / "report.html", pages.evaluation_page(source, summaries, results, X))
+            page = pages.evaluation_page if len(source.classes) == 2 else many_classes_page
+            write_text(out / "report.html", page(source, summaries, results, X))
             notes.print(f"written: {out / 'report.html'}, results.json, results.csv")
 
 
@@ -85,13 +99,27 @@ def scale(X: Array, how: ScalingName) -> Array:
 
 
 def _check_folds(data: Data, folds: int) -> None:
-    smallest = int(np.bincount(data.codes, minlength=2).min())
-    if smallest < folds:
-        rare = data.classes[int(np.argmin(np.bincount(data.codes, minlength=2)))]
+    """Every class must be learned from in every fold.
+
+    Of two classes both must be predicted in every fold too. Of many the rare ones need not, if folds
+    can be made at all.
+    """
+    counts = np.bincount(data.codes)
+    rare, rows = data.classes[int(np.argmin(counts))], int(counts.min())
+    if rows < 2:
         raise BadInputError(
-            f"class {rare!r} has {smallest} rows, fewer than the {folds} folds: use --folds "
-            f"{max(2, smallest)} "
-            "or add data."
-            if smallest >= 2
-            else f"class {rare!r} has a single row, which cannot be both learned from and predicted."
+            f"class {rare!r} has a single row, which cannot be both learned from and predicted"
+            + (": leave it out, or put rare classes together." if len(counts) > 2 else ".")
+        )
+    enough = rows if len(counts) == 2 else int(counts.max())
+    if enough < folds:
+        name = data.classes[int(np.flatnonzero(counts == enough)[0])]
+        raise BadInputError(
+            f"class {name!r} has {enough} rows, fewer than the {folds} folds"
+            f"{', and none has more' if len(counts) > 2 else ''}: use --folds {enough} or add data."
+        )
+    if rows < folds:
+        notes.print(
+            f"class {rare!r} has {rows} rows, fewer than the {folds} folds: some hold out none of it.",
+            markup=False,
         )

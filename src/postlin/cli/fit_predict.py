@@ -11,8 +11,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import postlin
+from postlin.classifier import GPClassifier
 from postlin.cli.errors import BadInputError, one_sentence
-from postlin.cli.options import Target, combinations
+from postlin.cli.options import Target, choices
 from postlin.cli.show import notes
 from postlin.cli.tables import load_data, numeric, read_frame
 from postlin.cli.write import write_text
@@ -24,28 +25,34 @@ def fit(
     model: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("model.postlin"),
     target: Target = None,
     method: Annotated[str, typer.Option(help="One of L, PEP, SEP, PPL, SPL.")] = "PPL",
-    likelihood: Annotated[str, typer.Option(help="One of probit, logit, noisy_threshold.")] = "probit",
+    likelihood: Annotated[
+        str | None,
+        typer.Option(
+            help="One of probit, logit, noisy_threshold; probit if not given. Joint has its own."
+        ),
+    ] = None,
+    multi_class: Annotated[
+        str, typer.Option(help="Of more than two classes: one_vs_rest, one_vs_one or joint.")
+    ] = "one_vs_rest",
 ) -> None:
     """Train on a table and save the model."""
     with one_sentence():
-        pairs = combinations(method, likelihood)
-        if len(pairs) != 1:
-            raise BadInputError("fit takes one --method and one --likelihood.")
         source = load_data(data, target)
+        chosen = choices(method, likelihood, multi_class, len(source.classes))
+        if len(chosen) != 1:
+            raise BadInputError("fit takes one --method, one --likelihood and one --multi-class.")
         if not model.parent.is_dir():
             raise BadInputError(f"there is no folder {str(model.parent)!r} to save the model in.")
-        model_of = make_pipeline(StandardScaler(), make_classifier(*pairs[0]))
+        (only,) = chosen
+        estimator = make_classifier(only.method, only.likelihood, multi_class=only.multi_class)
+        model_of = make_pipeline(StandardScaler(), estimator)
         with notes.status(f"fitting {len(source.codes)} rows"):
             model_of.fit(
                 pd.DataFrame(source.X, columns=list(source.feature_names)),
                 np.array(source.classes)[source.codes],
             )
         _save(model_of, model)
-        classifier = model_of[-1]
-        notes.print(
-            f"{classifier.kernel_}, log evidence {classifier.log_marginal_likelihood_value_:.3f}, "
-            f"{'converged' if classifier.converged_ else 'NOT converged'}; saved {model}"
-        )
+        notes.print(f"{_account(model_of[-1])}; saved {model}", markup=False)
 
 
 def predict(
@@ -79,6 +86,18 @@ def predict(
         else:
             write_text(out, text)
             notes.print(f"written: {out} ({len(table)} rows)")
+
+
+def _account(fitted: GPClassifier) -> str:
+    """What was learned, in a line."""
+    state = "converged" if fitted.converged_ else "NOT converged"
+    problems = len(fitted._estimators)
+    if problems > 1:
+        strategy = fitted.multi_class.replace("_", " ")
+        what = f"{fitted.n_classes_} classes, {strategy} in {problems} problems, mean log evidence"
+    else:
+        what = f"{fitted.kernel_}, log evidence"
+    return f"{what} {fitted.log_marginal_likelihood_value_:.3f}, {state}"
 
 
 def _save(model: Pipeline, path: Path) -> None:

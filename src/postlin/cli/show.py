@@ -16,19 +16,34 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from postlin.evaluation.folds import Task
 from postlin.evaluation.runner import Progress
 from postlin.evaluation.scores import Score
 from postlin.evaluation.summary import COLUMNS, Cell, Summary
 from postlin.paper.table import SETS, Comparison
 
 #: Tables wide enough for their figures even where the output is not a terminal.
-_WIDTH = 140
+_WIDTH = 160
 
 #: What a person reads; results that a program may want go to files.
 console = Console(width=None if sys.stdout.isatty() else _WIDTH)
 notes = Console(stderr=True)
 
-SHORT = {"probit": "probit", "logit": "logit", "noisy_threshold": "noisy threshold"}
+SHORT = {
+    "probit": "probit",
+    "logit": "logit",
+    "noisy_threshold": "noisy threshold",
+    "softmax": "softmax",
+    "one_vs_rest": "one vs rest",
+    "one_vs_one": "one vs one",
+    "joint": "joint",
+}
+
+
+def spoken(about: Cell | Task) -> str:
+    """PPL probit, and how many classes are treated."""
+    name = f"{about.method} {SHORT[about.likelihood]}"
+    return name if about.multi_class is None else f"{name}, {SHORT[about.multi_class]}"
 
 
 @contextmanager
@@ -46,11 +61,7 @@ def progress(what: str) -> Iterator[Callable[[Progress], None]]:
         handle = bar.add_task(what, total=None)
 
         def report(state: Progress) -> None:
-            label = (
-                f"{state.task.data} {state.task.method} {SHORT[state.task.likelihood]}"
-                if state.task
-                else what
-            )
+            label = f"{state.task.data} {spoken(state.task)}" if state.task else what
             bar.update(handle, completed=state.done, total=state.total, description=label)
 
         yield report
@@ -68,15 +79,16 @@ def digits_of(column: str) -> int:
 
 
 def summary_rows(summaries: dict[Cell, Summary]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table of scores."""
-    header = ["method", "likelihood", *COLUMNS.values(), "converged"]
+    """Header and rows of the table of scores; of many classes with how they are treated."""
+    many = any(cell.multi_class for cell in summaries)
+    about = ["method", "likelihood", *(["multi-class"] if many else [])]
     rows = []
     for cell, summary in summaries.items():
+        names = [cell.method, SHORT[cell.likelihood]]
+        names += [SHORT[cell.multi_class]] if cell.multi_class else []
         scores = [figure(getattr(summary, name), digits_of(name)) for name in COLUMNS]
-        rows.append(
-            [cell.method, SHORT[cell.likelihood], *scores, f"{summary.converged}/{summary.folds}"]
-        )
-    return header, rows
+        rows.append([*names, *scores, f"{summary.converged}/{summary.folds}"])
+    return [*about, *COLUMNS.values(), "converged"], rows
 
 
 def print_table(title: str, header: list[str], rows: list[list[str]], text_columns: int = 2) -> None:

@@ -10,51 +10,66 @@ from postlin._typing import Array
 from postlin.cli.errors import BadInputError
 from postlin.evaluation.folds import Data
 
+#: Data sets that are known by name.
+BUILT_IN = (*datasets.NAMES, *datasets.MANY_CLASSES)
+
 
 def load_data(source: str, target: str | None) -> Data:
     """A built-in data set, or a file whose column ``target`` (else the last) is the class."""
-    if source in datasets.NAMES:
+    if source in BUILT_IN:
         if target is not None:
             raise BadInputError(
                 f"--target is for files; the built-in set {source!r} has its own classes."
             )
         return built_in(source)
-    frame = read_frame(Path(source), hint=f"built-in sets are {', '.join(datasets.NAMES)}")
+    frame = read_frame(Path(source), hint=f"built-in sets are {', '.join(BUILT_IN)}")
     column = _target_column(frame, target)
     features = frame.drop(columns=[column])
     if features.shape[1] == 0:
         raise BadInputError(
             f"{source} has no column besides the target {column!r}: nothing to learn from."
         )
-    labels = frame[column]
+    classes, codes = _classes(frame[column], column)
+    X = numeric(features, source)
+    return Data(Path(source).stem, X, codes, classes, tuple(map(str, features.columns)))
+
+
+def built_in(name: str) -> Data:
+    """One of the sets that come with the package."""
+    bunch = datasets.load(name)
+    classes, codes = np.unique(bunch.y, return_inverse=True)
+    return Data(name, bunch.X, codes, tuple(map(str, classes)), tuple(bunch.feature_names))
+
+
+def _classes(labels: pd.Series, column: str) -> tuple[tuple[str, ...], np.ndarray]:
+    """The classes' names and the labels as their indices, or a sentence that says why not."""
     if labels.isna().any():
         raise BadInputError(
             f"the target column {column!r} has {int(labels.isna().sum())} missing values (first in "
             "data row "
             f"{int(np.flatnonzero(labels.isna())[0]) + 1}): remove these rows."
         )
-    classes, codes = np.unique(labels.astype(str).to_numpy(dtype=object), return_inverse=True)
-    if len(classes) != 2:
-        shown = ", ".join(map(repr, classes[:5])) + (", …" if len(classes) > 5 else "")
+    # numbers in their own order, in which 10 comes after 9
+    are_numbers = pd.api.types.is_numeric_dtype(labels) and labels.dtype != bool
+    values = labels.to_numpy() if are_numbers else labels.astype(str).to_numpy(dtype=object)
+    classes, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if len(classes) == 1:
         raise BadInputError(
-            f"the target column {column!r} must have exactly two classes, it has {len(classes)} "
-            f"({shown}): "
-            "choose another with --target."
+            f"the target column {column!r} must have two classes or more, it has 1 "
+            f"({str(classes[0])!r}): choose another with --target."
         )
-    return Data(
-        Path(source).stem,
-        numeric(features, source),
-        codes,
-        (str(classes[0]), str(classes[1])),
-        tuple(map(str, features.columns)),
-    )
+    if len(classes) > 2 and (len(classes) > len(labels) / 2 or (_fractions(labels) and 1 in counts)):
+        raise BadInputError(
+            f"the target column {column!r} has {len(classes)} different values in {len(labels)} rows "
+            f"(the first is {str(labels.iloc[0])!r}), which are no classes: choose another with "
+            "--target."
+        )
+    return tuple(map(str, classes)), codes
 
 
-def built_in(name: str) -> Data:
-    """One of the paper's six sets."""
-    bunch = datasets.load(name)
-    classes, codes = np.unique(bunch.y, return_inverse=True)
-    return Data(name, bunch.X, codes, (str(classes[0]), str(classes[1])), tuple(bunch.feature_names))
+def _fractions(labels: pd.Series) -> bool:
+    """Whether these are measurements rather than labels, to look at."""
+    return bool(pd.api.types.is_float_dtype(labels) and (labels % 1 != 0).any())
 
 
 def read_frame(path: Path, hint: str = "") -> pd.DataFrame:

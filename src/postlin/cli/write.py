@@ -25,7 +25,7 @@ def write_results(folder: Path, summaries: dict[Cell, Summary]) -> None:
     """``results.json`` and ``results.csv``: every score with its standard error."""
     records = []
     for cell, summary in summaries.items():
-        record: dict[str, object] = cell._asdict()
+        record: dict[str, object] = {k: v for k, v in cell._asdict().items() if v is not None}
         for name in COLUMNS:
             score = getattr(summary, name)
             record |= {name: score.mean, f"{name}_se": score.error}

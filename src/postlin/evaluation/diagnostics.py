@@ -1,6 +1,7 @@
 """What a report shows besides scores: how the iterations go, and where the optimiser walked."""
 
 import warnings
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from postlin._typing import Array
 from postlin.classifier import GPClassifier
 from postlin.evaluation.methods import SMALL_VARIANCE
+from postlin.fit import Fit
 from postlin.inference import infer
 from postlin.plans import default_kernel
 from postlin.rules import EP, PL, Rule
@@ -49,6 +51,32 @@ def convergence_histories(X: Array, y: Array, theta: Array) -> dict[str, dict[st
             "postlin": solved.history.residuals,
         }
     return panels
+
+
+class ProblemHistory(NamedTuple):
+    """A problem at the parameters learned: residuals from the prior, by plain iteration and by ours."""
+
+    name: str
+    theta: Array
+    log_evidence: float
+    plain: list[float]
+    ours: list[float]
+    converged: bool
+
+
+def problem_histories(model: GPClassifier) -> list[ProblemHistory]:
+    """How inference goes in each problem of a fit, or in the one for all classes."""
+    return [_history(fit) for fit in model._estimators]
+
+
+def _history(fit: Fit) -> ProblemHistory:
+    here = fit.hyperparameters
+    undamped = replace(fit.model, schedule=Parallel(iterations=_PLAIN_ITERATIONS))
+    plain, ours = (
+        way.infer(here).approximation.solution.record.history.residuals for way in (undamped, fit.model)
+    )
+    value, converged = fit.log_marginal_likelihood_value_, fit.record.converged
+    return ProblemHistory(fit.name, here.theta, value, plain, ours, converged)
 
 
 def evidence_surface(X: Array, y: Array, classifier: GPClassifier, points: int = 21) -> Surface:

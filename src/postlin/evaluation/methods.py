@@ -1,6 +1,6 @@
 """The paper's method names as estimators, under its protocol and under ours."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from postlin.classifier import GPClassifier
 from postlin.likelihoods import BinaryLikelihood, Logit, NoisyThreshold, Probit
@@ -8,9 +8,14 @@ from postlin.rules import EP, PL, Laplace, Rule
 from postlin.schedules import Parallel, Schedule, Sequential
 
 Protocol = Literal["converged", "paper"]
+MultiClass = Literal["one_vs_rest", "one_vs_one", "joint"]
 
 METHODS = ("L", "PEP", "SEP", "PPL", "SPL")
 LIKELIHOODS = ("probit", "logit", "noisy_threshold")
+STRATEGIES: tuple[MultiClass, ...] = get_args(MultiClass)
+
+#: What treats all classes at a time, with the softmax likelihood.
+JOINT_METHODS, SOFTMAX = ("L", "PPL"), "softmax"
 
 #: What "a small positive number" is where the paper's fix for EP needs one.
 SMALL_VARIANCE = 1e-2
@@ -28,15 +33,22 @@ def make_classifier(
     likelihood: str,
     protocol: Protocol = "converged",
     small_variance: float = SMALL_VARIANCE,
+    multi_class: MultiClass | None = None,
 ) -> GPClassifier:
     """The estimator for a method and a likelihood, hyperparameters to be learned.
 
     ``"paper"``: ten undamped iterations, quadrature of order 10, PL's evidence by quadrature, the
-    small-variance fix for EP, BFGS with finite differences.
+    small-variance fix for EP, BFGS with finite differences. ``multi_class`` is None for two classes;
+    with ``"joint"`` the likelihood is softmax.
     """
+    if multi_class == "joint":
+        return GPClassifier(inference=_rule(method), multi_class=multi_class)
     if protocol == "converged":
         return GPClassifier(
-            likelihood=likelihood, inference=_rule(method), schedule=_schedule(method, None)
+            likelihood=likelihood,
+            inference=_rule(method),
+            schedule=_schedule(method, None),
+            multi_class=multi_class or "one_vs_rest",
         )
     paper_rules: dict[str, Rule] = {
         "L": Laplace(),

@@ -24,20 +24,44 @@ def over_folds(values: list[float]) -> Score:
     return Score(float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values))))
 
 
+def by_class(p: Array) -> Array:
+    """Probabilities of all classes, (n, C): as they are, or of two classes from the second's alone."""
+    return p if p.ndim == 2 else np.stack([1.0 - p, p], axis=1)
+
+
 def error_rate(y: Array, p: Array) -> float:
-    """Share of rows whose more probable label is wrong; y in {0, 1}, p the probability of 1."""
-    return float(np.mean((p > 0.5) != (y > 0.5)))
+    """Share of rows whose most probable label is wrong; y holds indices of classes."""
+    return float(np.mean(np.argmax(by_class(p), axis=1) != y))
+
+
+def log_densities(y: Array, p: Array) -> Array:
+    """Log probability of the label that came, for each row."""
+    of_label = by_class(p)[np.arange(len(y)), np.asarray(y, int)]
+    logs: Array = np.log(np.maximum(of_label, np.finfo(float).tiny))
+    return logs
 
 
 def negative_log_density(y: Array, p: Array) -> float:
     """Mean of −log probability of the label that came (NLPD)."""
-    of_label = np.where(y > 0.5, p, 1.0 - p)
-    return float(-np.mean(np.log(np.maximum(of_label, np.finfo(float).tiny))))
+    return float(-np.mean(log_densities(y, p)))
 
 
 def brier(y: Array, p: Array) -> float:
-    """Mean squared difference of probability and outcome."""
-    return float(np.mean((p - y) ** 2))
+    """Mean squared difference of probability and outcome, of many classes summed over all of them."""
+    if p.ndim == 1:
+        return float(np.mean((p - y) ** 2))
+    outcome = np.arange(p.shape[1]) == np.asarray(y)[:, None]
+    return float(np.mean(np.sum((p - outcome) ** 2, axis=1)))
+
+
+def event(y: Array, p: Array) -> tuple[Array, Array]:
+    """What calibration is about: whether it came, and its probability.
+
+    Of two classes, that the label is the second; of many, that the most probable label is right.
+    """
+    if p.ndim == 1:
+        return y, p
+    return (np.argmax(p, axis=1) == y).astype(float), np.max(p, axis=1)
 
 
 def calibration_error(y: Array, p: Array) -> float:

@@ -15,6 +15,7 @@ from postlin.evaluation.scores import (
     brier,
     calibration_score,
     error_rate,
+    event,
     negative_log_density,
     over_folds,
 )
@@ -26,6 +27,7 @@ class Cell(NamedTuple):
     data: str
     method: str
     likelihood: str
+    multi_class: str | None = None  # of two classes None
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,12 @@ def group(results: Results) -> dict[Cell, dict[Task, FoldResult]]:
     """Results by cell, in order of first appearance."""
     cells: dict[Cell, dict[Task, FoldResult]] = defaultdict(dict)
     for task, result in results.items():
-        cells[Cell(task.data, task.method, task.likelihood)][task] = result
+        cells[Cell(task.data, task.method, task.likelihood, task.multi_class)][task] = result
     return dict(cells)
 
 
 def pooled(folds: dict[Task, FoldResult]) -> tuple[Array, Array]:
-    """Outcomes (0, 1) and probabilities of all held-out rows."""
+    """Labels, as indices of classes, and probabilities of all held-out rows."""
     y = np.concatenate([np.array(r.y, float) for r in folds.values()])
     p = np.concatenate([np.array(r.p) for r in folds.values()])
     return y, p
@@ -74,7 +76,7 @@ def summarise(folds: dict[Task, FoldResult]) -> Summary:
         error=_over_seeds(folds, lambda r: error_rate(np.array(r.y), np.array(r.p))),
         nlpd=_over_seeds(folds, lambda r: negative_log_density(np.array(r.y), np.array(r.p))),
         brier=_over_seeds(folds, lambda r: brier(np.array(r.y), np.array(r.p))),
-        calibration=calibration_score(*pooled(folds)),
+        calibration=calibration_score(*event(*pooled(folds))),
         log_evidence=_over_seeds(folds, lambda r: r.log_evidence),
         seconds=_over_seeds(folds, lambda r: r.seconds),
         converged=sum(r.converged for r in folds.values()),

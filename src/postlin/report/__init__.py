@@ -2,6 +2,7 @@
 
 from postlin.report.curves import reliability, roc
 from postlin.report.maps import evidence_surface, synthetic
+from postlin.report.matrix import confusion_matrix
 from postlin.report.page import render
 from postlin.report.parts import Figure, Section, Table
 from postlin.report.progress import convergence, evidence_traces
@@ -11,6 +12,7 @@ __all__ = [
     "Figure",
     "Section",
     "Table",
+    "confusion_matrix",
     "convergence",
     "evidence_surface",
     "evidence_traces",

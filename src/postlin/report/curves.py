@@ -29,10 +29,11 @@ class _Bins(NamedTuple):
         return float(np.sum(gaps * self.counts) / np.sum(self.counts))
 
 
-def reliability(curves: dict[str, tuple[Array, Array]]) -> Figure:
+def reliability(curves: dict[str, tuple[Array, Array]], ones: str = "ones") -> Figure:
     """Share of ones against predicted probability, with the histogram of the predictions.
 
-    ``curves`` has for each name the labels, 0 or 1, and the probabilities of 1.
+    ``curves`` has for each name the labels, 0 or 1, and the probabilities of 1; ``ones`` is what the
+    page calls them.
     """
     bins = {name: _bin(*curve) for name, curve in curves.items()}
     with style():
@@ -42,18 +43,18 @@ def reliability(curves: dict[str, tuple[Array, Array]]) -> Figure:
             _draw_reliability(top, one, look(index))
             _draw_histogram(bottom, one, look(index))
         _unit_square(top)
-        top.set_ylabel("share of ones")
+        top.set_ylabel(f"share of {ones}")
         bottom.set(xlabel="predicted probability", ylabel="count")
         if not any(one.counts.sum() for one in bins.values()):
             say_empty(top)
         add_legend(figure, _handles(len(bins), markers=True), list(bins))
         svg = to_svg(figure)
     caption = (
-        "Reliability: share of ones among cases of similar predicted probability "
+        f"Reliability: share of {ones} among cases of similar predicted probability "
         f"({_BINS} bins of equal width; larger points hold more cases), against the diagonal of "
         "perfect calibration. Below, the histogram of the predictions."
     )
-    return Figure(svg, _describe_reliability(bins), caption)
+    return Figure(svg, _describe_reliability(bins, ones), caption)
 
 
 def _bin(y: Array, p: Array) -> _Bins:
@@ -79,10 +80,10 @@ def _draw_histogram(axes: Axes, bins: _Bins, how: Look) -> None:
     axes.stairs(bins.counts, edges, color=how.colour, linestyle=how.dashes, linewidth=1.3)
 
 
-def _describe_reliability(bins: dict[str, _Bins]) -> str:
+def _describe_reliability(bins: dict[str, _Bins], ones: str) -> str:
     parts = [
         f"{name}: {count(int(one.counts.sum()), 'case')}, expected calibration error "
-        f"{one.error:.3f}, share of ones {_share(one):.3f}"
+        f"{one.error:.3f}, share of {ones} {_share(one):.3f}"
         if one.counts.sum()
         else f"{name}: no cases"
         for name, one in bins.items()
@@ -94,7 +95,10 @@ def _share(bins: _Bins) -> float:
     return float(np.sum(bins.observed * bins.counts) / np.sum(bins.counts))
 
 
-def roc(curves: dict[str, tuple[Array, Array]]) -> Figure:
+def roc(
+    curves: dict[str, tuple[Array, Array]],
+    axes_mean: str = "the share of ones found against the share of zeros mistaken for ones",
+) -> Figure:
     """ROC curves with the area under each; labels and probabilities as for ``reliability``."""
     rates = {name: _rates(*curve) for name, curve in curves.items()}
     areas = {name: None if xy is None else _area(*xy) for name, xy in rates.items()}
@@ -114,7 +118,7 @@ def roc(curves: dict[str, tuple[Array, Array]]) -> Figure:
         svg = to_svg(figure)
     parts = [f"{name} has {_auc(area)}" for name, area in areas.items()]
     caption = (
-        "ROC curves: the share of ones found against the share of zeros mistaken for ones, over "
+        f"ROC curves: {axes_mean}, over "
         "all thresholds. AUC is the area under the curve; the diagonal is guessing."
     )
     return Figure(svg, f"ROC curves. {listing(parts) or 'No data'}.", caption)
