@@ -384,3 +384,17 @@ def test_policies_of_ep_have_findings_too(crab):
     model.fit(crab.X, crab.y)
     assert np.isfinite(model.loo_log_score_)
     assert np.isfinite(model.diagnostics_.spectral_radius)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_summary_of_all_classes_at_a_time_shows_every_kernel(three, shared):
+    X, y = three
+    kernel = 1.0 * RBF(1.5)
+    model = GPClassifier(kernel, multi_class="joint", shared_kernel=shared, optimizer=None)
+    text = model.fit(X, y).summary()
+    assert "pl, softmax, parallel, all classes jointly" in text
+    assert text.count("RBF(length_scale=1.5)") == (1 if shared else 3)
+    assert "CompoundKernel" not in text
+    line = f"{model.classes_[1]}: 1**2 * RBF(length_scale=1.5)\n"
+    assert (line in text, line in model._repr_html_()) == (not shared, not shared)
+    assert "hardest rows" in text

@@ -28,7 +28,7 @@ from postlin.plotting import (
     RelevanceDisplay,
     ReliabilityDisplay,
 )
-from postlin.plotting.common import Display
+from postlin.plotting.common import COLOURS, MARKERS, Display, look
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -73,6 +73,11 @@ def iris():
 @pytest.fixture(scope="module")
 def three(iris):
     return GPClassifier(optimizer=None).fit(iris[0].iloc[:, :2].to_numpy(), iris[1])
+
+
+@pytest.fixture(scope="module")
+def joint(iris):
+    return GPClassifier(multi_class="joint").fit(iris[0].iloc[::2, :2].to_numpy(), iris[1][::2])
 
 
 @pytest.fixture(scope="module")
@@ -361,7 +366,7 @@ def test_evidence_without_a_search_and_with_inference_that_fails(moons):
 
 def test_evidence_refusals(two, three):
     for model, parameters, words in (
-        (three, (0, 1), "two classes: of 3 every problem has its own evidence"),
+        (three, (0, 1), "one evidence, and of 3 classes every problem has its own: fit with shared"),
         (two, (0, 2), "2 names no single free hyperparameter"),
         (two, ("scale", 0), r"'scale' names no .* \(0: k1__k1__constant_value, 1: "),
         (two, (1, "length_scale"), "two different ones"),
@@ -478,6 +483,92 @@ def test_relevance_names_and_how_many(four_features):
 def test_relevance_needs_length_scales(two):
     with pytest.raises(AttributeError, match="no length scale of its own for every feature"):
         RelevanceDisplay.from_estimator(two)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_relevance_of_all_classes_at_a_time(iris, shared):
+    X, y = iris
+    scales = np.array([1.0, 2.0, 3.0, 4.0])
+    model = GPClassifier(
+        10.0 * RBF(scales), multi_class="joint", shared_kernel=shared, optimizer=None
+    ).fit(X, y)
+    found = RelevanceDisplay.from_estimator(model)
+    np.testing.assert_allclose(found.values, sorted(np.std(X.to_numpy(), axis=0) / scales)[::-1])
+
+
+# All classes at a time, and many of them
+
+
+def test_displays_of_all_classes_at_a_time(joint, iris):
+    y = iris[1][::2]
+    decision = DecisionDisplay.from_estimator(joint, grid_resolution=5)
+    point = [[decision.axis0[3], decision.axis1[1]]]
+    np.testing.assert_allclose(decision.responses["probability"][1, 3], joint.predict_proba(point)[0])
+    convergence = ConvergenceDisplay.from_estimator(joint)
+    assert list(convergence.lines_[0].get_ydata()) == joint.diagnostics_.residuals
+    p = joint.loo_predict_proba_
+    own = p[np.arange(len(y)), np.searchsorted(joint.classes_, y)]
+    np.testing.assert_array_equal(LeaveOneOutDisplay.from_estimator(joint).probability, own)
+    reliability = ReliabilityDisplay.from_estimator(joint)
+    np.testing.assert_array_equal(reliability.outcome, joint.classes_[p.argmax(axis=1)] == y)
+    one = ReliabilityDisplay.from_estimator(joint, pos_label="setosa")
+    np.testing.assert_array_equal(one.probability, p[:, 0])
+    with pytest.raises(ValueError, match="every problem or class has its own"):
+        DecisionDisplay.from_estimator(joint, response="latent_std")
+
+
+def test_evidence_of_all_classes_at_a_time(joint):
+    display = EvidenceDisplay.from_estimator(joint, grid_resolution=3)
+    theta = [display.axis0[2], display.axis1[1]]
+    assert display.log_evidence[1, 2] == pytest.approx(joint.log_marginal_likelihood(theta))
+    assert display.path.shape == (len(joint.evidence_path_), 2)
+    assert display.figure_.axes[1].get_ylabel().startswith("log evidence below its maximum")
+
+
+def test_evidence_of_a_kernel_of_each_class_says_which(iris):
+    X, y = iris[0].iloc[::4, :2].to_numpy(), iris[1][::4]
+    model = GPClassifier(multi_class="joint", shared_kernel=False, optimizer=None).fit(X, y)
+    display = EvidenceDisplay.from_estimator(model, (2, 1), grid_resolution=2)
+    labels = display.ax_.get_xlabel(), display.ax_.get_ylabel()
+    assert labels == ("kernel 1: constant value", "kernel 0: length scale")
+
+
+def test_evidence_of_a_shared_kernel_is_the_mean_over_problems(iris):
+    X, y = iris[0].iloc[:, :2].to_numpy(), iris[1]
+    model = GPClassifier(shared_kernel=True).fit(X, y)
+    display = EvidenceDisplay.from_estimator(model, grid_resolution=3)
+    theta = np.array([display.axis0[0], display.axis1[2]])
+    each = [fit.log_marginal_likelihood(theta) for fit in model.base_estimator_.estimators_]
+    assert display.log_evidence[2, 0] == pytest.approx(np.mean(each))
+    assert display.figure_.axes[1].get_ylabel().startswith("mean log evidence below")
+
+
+def test_classes_look_different_from_each_other():
+    looks = {look(k)[:2] for k in range(len(COLOURS) * len(MARKERS))}
+    assert len(looks) == len(COLOURS) * len(MARKERS)
+
+
+@pytest.mark.parametrize("display", [DecisionDisplay, LeaveOneOutDisplay])
+@pytest.mark.parametrize("name", ["{}", "a class of some length, number {}", "class {}"])
+def test_legends_of_many_classes_stay_within_the_figure_and_off_the_axes(display, name):
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(12), 3)
+    X = rng.normal(size=(12, 2))[codes] + 0.3 * rng.normal(size=(36, 2))
+    y = np.array([name.format(k) for k in range(12)])[codes]
+    options = {"grid_resolution": 5} if display is DecisionDisplay else {}
+    found = display.from_estimator(GPClassifier(optimizer=None).fit(X, y), **options)
+    found.figure_.draw_without_rendering()
+    legend = found.ax_.get_legend().get_window_extent()
+    frame, axes = found.figure_.bbox.padded(1), found.ax_.get_window_extent()
+    assert frame.x0 <= legend.x0 <= legend.x1 <= frame.x1
+    assert axes.y1 <= legend.y0 <= legend.y1 <= frame.y1
+    assert axes.width > 0.5 * frame.width
+    assert axes.height > 2.0 * found.figure_.dpi
+
+
+def test_convergence_in_one_iteration_has_one_tick():
+    display = ConvergenceDisplay([np.array([1e-9])], 1e-8, ["a"]).plot()
+    assert list(display.ax_.get_xticks()) == [1]
 
 
 # matplotlib

@@ -252,6 +252,10 @@ def test_a_confusion_matrix_says_what_is_mistaken_for_what():
     assert "7 of 'a rather long name of a class' taken for 'b', 3 of 'a' taken for 'b'" in figure.alt
     assert re.findall(r">(\d+)</text>", figure.svg) == ["20", "3", "1", "30", "7"]
     assert "a rather long…" in figure.svg
+    alike = tuple(f"a rather long name, number {k}" for k in range(3))
+    figure = confusion_matrix(np.eye(3, dtype=int), alike, "PPL")
+    assert "numbered in their order" in figure.caption
+    assert figure.svg.count(">3</text>") == 2
     perfect = confusion_matrix(np.diag([3, 4, 5]), ("a", "b", "c"), "PPL")
     assert "12 of 12 rows" in perfect.caption
     assert "Off it" not in perfect.caption

@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
+from postlin.joint.model import kernels_of
 
 
 class Relevance(NamedTuple):
@@ -24,7 +25,8 @@ def relevance(kernels: list[Kernel], X: Array, names: list[str] | None) -> Relev
     """Of the features of X, averaged over kernels; ``ValueError`` where a kernel has no such scales."""
     d = np.shape(X)[1] if np.ndim(X) == 2 else 0
     spread = np.std(np.asarray(X, float), axis=0) if d else np.zeros(0)
-    values = spread * np.mean([_inverse_scales(kernel, d) for kernel in kernels], axis=0)
+    parts = [part for kernel in kernels for part in kernels_of(kernel)]
+    values = spread * np.mean([_inverse_scales(part, d) for part in parts], axis=0)
     order = np.argsort(-values, kind="stable")
     names = names or [f"x{k}" for k in range(d)]
     return Relevance([names[k] for k in order], values[order], order)

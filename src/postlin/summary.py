@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.utils import estimator_html_repr
 
 from postlin.diagnostics import Diagnostics, HardRow
+from postlin.joint.model import kernels_of
 
 #: Rows, over all problems, up to which leave-one-out predictions are made for a summary.
 _FEW_ROWS = 500
@@ -17,7 +18,7 @@ _STYLE = (
     "<style>.postlin-summary{font-family:system-ui,sans-serif;font-size:13px;margin-top:.6em}"
     ".postlin-summary table{border-collapse:collapse;margin:.3em 0}"
     ".postlin-summary td,.postlin-summary th{padding:.15em .8em .15em 0;text-align:left;"
-    "border-bottom:1px solid #8884;font-variant-numeric:tabular-nums}"
+    "border-bottom:1px solid #8884;font-variant-numeric:tabular-nums;white-space:pre-line}"
     ".postlin-summary caption{text-align:left;font-weight:600;padding:.3em 0}</style>"
 )
 
@@ -61,16 +62,25 @@ def _loo_error(model: Any) -> float:
     return float(np.average(wrong, weights=model._weight))
 
 
+def _kernel(model: Any, fit: Any) -> str:
+    """What was learned; where every class has a kernel of its own, a line for each."""
+    parts = kernels_of(fit.kernel_)
+    if len(parts) == 1:
+        free = (f", {name} = {getattr(fit.likelihood_, name):.3g}" for name in fit.likelihood_.free)
+        return f"{parts[0]}{''.join(free)}"
+    lines = [f"{label}: {part}" for label, part in zip(model.classes_, parts, strict=True)]
+    more = [f"and {len(lines) - _SHOWN} kernels more"] if len(lines) > _SHOWN else []
+    return "\n".join(lines[:_SHOWN] + more)
+
+
 def _problems(model: Any) -> list[tuple[str, str, str, str]]:
-    """Name, kernel, log evidence and state of each problem with two classes."""
+    """Name, kernel, log evidence and state of each problem."""
     found = model.diagnostics_
     rows = []
     for d in found if isinstance(found, list) else [found]:
         state = f"{'yes' if d.converged else 'NO'}, factorisations: {d.n_factorisations}"
-        kernel = str(d.fit.kernel_)
-        for name in d.fit.likelihood_.free:
-            kernel += f", {name} = {getattr(d.fit.likelihood_, name):.3g}"
-        rows.append((d.fit.name, kernel, f"{d.fit.log_marginal_likelihood_value_:.4f}", state))
+        evidence = f"{d.fit.log_marginal_likelihood_value_:.4f}"
+        rows.append((d.fit.name, _kernel(model, d.fit), evidence, state))
     return rows
 
 
@@ -87,7 +97,8 @@ def as_text(model: Any) -> str:
     lines = [type(model).__name__, *(f"  {name:{width}}  {value}" for name, value in facts)]
     problems = _problems(model)
     for name, kernel, evidence, state in problems[:_SHOWN]:
-        lines += [f"  {name}", f"    {kernel}", f"    log evidence {evidence}; converged: {state}"]
+        lines += [f"  {name}", *(f"    {line}" for line in kernel.splitlines())]
+        lines.append(f"    log evidence {evidence}; converged: {state}")
     if len(problems) > _SHOWN:
         lines.append(f"  and {len(problems) - _SHOWN} problems more")
     hard = _hard(model)

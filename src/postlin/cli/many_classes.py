@@ -31,6 +31,8 @@ from postlin.report.text import listing, number
 _CURVES = 8
 #: So many classes are named in the text.
 _NAMED = 8
+#: The longest name of a class beside a figure.
+_LONGEST = 20
 
 
 def many_classes_page(
@@ -56,6 +58,7 @@ def many_classes_page(
 def _scores_section(data: Data, summaries: dict[Cell, Summary]) -> Section:
     header, rows = summary_rows(summaries)
     # names stay on one line: the table scrolls
+    header[2] = header[2].replace("-", "\N{NON-BREAKING HYPHEN}")
     rows = [[cell.replace(" ", "\N{NO-BREAK SPACE}") for cell in row] for row in rows]
     named = [repr(name) for name in data.classes[:_NAMED]]
     if len(data.classes) > _NAMED:
@@ -82,7 +85,7 @@ def _classes_section(data: Data, predictions: dict[Cell, tuple[Array, Array]], b
     shown = np.sort(np.argsort(-np.bincount(data.codes), kind="stable")[:_CURVES])
     if len(data.classes) > _CURVES:
         text.append(f"Curves are those of the {_CURVES} classes with most rows.")
-    curves = {data.classes[k]: ((y == k).astype(float), p[:, k]) for k in shown}
+    curves = {_in_legend(data.classes, k): ((y == k).astype(float), p[:, k]) for k in shown}
     items: list[Figure | Table] = [
         _one_by_one(data, scores[best], name),
         confusion_matrix(confusion(y, p), data.classes, name),
@@ -92,6 +95,12 @@ def _classes_section(data: Data, predictions: dict[Cell, tuple[Array, Array]], b
     if len(scores) > 1:
         items.append(_recalls(data, scores))
     return Section("Classes", text, items)
+
+
+def _in_legend(classes: tuple[str, ...], k: int) -> str:
+    """The name of a class, cut where a figure beside it needs the room; its number tells it apart."""
+    name = " ".join(classes[k].split())
+    return name if len(name) <= _LONGEST else f"{k + 1}: {name[:_LONGEST]}…"
 
 
 def _one_by_one(data: Data, scores: list[ClassScore], name: str) -> Table:

@@ -1,6 +1,7 @@
 """What all displays share: axes, colours, and the classifier inside whatever was passed."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5
 #: Classes differ by more than their colour. With the area that makes all look equally large.
 MARKERS = {"o": 1.0, "s": 0.8, "D": 0.7, "^": 1.1, "v": 1.1, "P": 1.2, "*": 1.9}
 INK = "#333333"
+#: Inches for a legend above axes, and the letters of the longest name in it.
+_ROOM, _LONGEST = 4.0, 30
 
 
 class Display(ABC):
@@ -36,8 +39,9 @@ class Look(NamedTuple):
 
 
 def look(k: int) -> Look:
-    """The look of the class of this index; after seven they begin again."""
-    return Look(COLOURS[k % len(COLOURS)], *list(MARKERS.items())[k % len(MARKERS)])
+    """The look of the class of this index; after seven, colours come again with other markers."""
+    turn = k // len(COLOURS)
+    return Look(COLOURS[k % len(COLOURS)], *list(MARKERS.items())[(k + turn) % len(MARKERS)])
 
 
 def pyplot() -> Any:
@@ -55,6 +59,26 @@ def new_axes(ax: Any, width: float, height: float) -> Any:
     if ax is not None:
         return ax
     return plt.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def legend_columns(labels: Sequence[str]) -> int:
+    """As many as fit above axes of common width, four at most."""
+    width = 0.45 + 0.085 * min(max(map(len, labels)), _LONGEST)
+    return max(1, min(len(labels), 4, int(_ROOM / width)))
+
+
+def legend_height(labels: Sequence[str]) -> float:
+    """Inches that a legend above takes beyond its first line."""
+    return 0.22 * (-(-len(labels) // legend_columns(labels)) - 1)
+
+
+def legend_above(ax: Any) -> None:
+    """A legend above the axes, where it hides nothing; long names are cut."""
+    handles, labels = ax.get_legend_handles_labels()
+    names = [name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…" for name in labels]
+    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}
+    style = {"frameon": False, "handletextpad": 0.2, "columnspacing": 1.2}
+    ax.legend(handles, names, ncols=legend_columns(names), **style, **place)
 
 
 def bare(ax: Any) -> None:

@@ -23,7 +23,7 @@ class ConvergenceDisplay(Display):
 
     Parameters
     ----------
-    residuals : list of arrays, one for each problem with two classes
+    residuals : list of arrays, one for each problem, or one for all classes
     tol : float, the tolerance
     names : what the problems are called
 
@@ -63,7 +63,9 @@ class ConvergenceDisplay(Display):
         ax.axhline(self.tol, color=INK, linestyle="--", linewidth=1, label=f"tolerance {self.tol:.0e}")
         ax.set_yscale("log")
         ax.xaxis.get_major_locator().set_params(integer=True)
+        if max(map(len, self.residuals)) == 1:
+            ax.set(xlim=(0.5, 1.5), xticks=[1])
         ax.set(xlabel="iteration", ylabel="residual (in standard deviations)")
-        ax.legend(frameon=False)
+        ax.legend(framealpha=0.9, edgecolor="none")
         bare(ax)
         return self

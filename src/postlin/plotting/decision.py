@@ -12,6 +12,8 @@ from postlin.plotting.common import (
     INK,
     Display,
     classifier_of,
+    legend_above,
+    legend_height,
     look,
     readable,
     training_labels,
@@ -108,7 +110,8 @@ class DecisionDisplay(Display):
         ``ax`` is one axes, which is divided where there are two panels, or one for each. ``ax_`` is
         one, or an array of them.
         """
-        panels = panels_for(ax, len(self.responses))
+        height = 4.0 + legend_height([readable(label) for label in self.classes])
+        panels = panels_for(ax, len(self.responses), height)
         self.figure_ = panels[0].figure
         self.ax_ = panels[0] if len(panels) == 1 else np.array(panels)
         self.surfaces_: dict[str, Any] = {}
@@ -123,7 +126,7 @@ class DecisionDisplay(Display):
             panel.set(xlim=self.axis0[[0, -1]], ylim=self.axis1[[0, -1]])
             panel.set(xlabel=readable(self.names[0]), ylabel=readable(self.names[1]))
         if self.X is not None and self.y is not None:
-            self._legend(panels[0])
+            legend_above(panels[0])
         return self
 
     def _two_classes(self, ax: Any, p: Array, kwargs: dict[str, Any]) -> None:
@@ -186,9 +189,3 @@ class DecisionDisplay(Display):
             colour, marker, size = look(k)
             rows, name = self.X[self.y == label], readable(label)
             ax.scatter(*rows.T, s=28 * size, color=colour, marker=marker, label=name, **style)
-
-    def _legend(self, ax: Any) -> None:
-        """Above the axes, where it hides nothing."""
-        place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}
-        columns = min(len(self.classes), 4)
-        ax.legend(ncols=columns, frameon=False, handletextpad=0.2, columnspacing=1.2, **place)

@@ -1,5 +1,6 @@
 """The evidence as a landscape over two hyperparameters, and the optimiser's way through it."""
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -23,7 +24,8 @@ class EvidenceDisplay(Display):
     """Contours of the log evidence over two hyperparameters, with the optimiser's path.
 
     All other parameters are as they were learned; the path is where the optimiser went in these two,
-    whatever the others were on the way.
+    whatever the others were on the way. Of many classes there is one evidence with
+    ``multi_class="joint"``, and with ``shared_kernel=True`` the mean over the problems.
 
     Parameters
     ----------
@@ -34,6 +36,7 @@ class EvidenceDisplay(Display):
     optimum : array (2,)
     best : float, the log evidence there
     names : of the two parameters
+    quantity : what the contours are called
 
     """
 
@@ -47,6 +50,7 @@ class EvidenceDisplay(Display):
         optimum: Array,
         best: float,
         names: Sequence[str],
+        quantity: str = "log evidence",
     ) -> None:
         self.axis0, self.axis1 = axis0, axis1
         self.log_evidence = log_evidence
@@ -55,6 +59,7 @@ class EvidenceDisplay(Display):
         self.optimum = optimum
         self.best = best
         self.names = list(names)
+        self.quantity = quantity
 
     @classmethod
     def from_estimator(
@@ -68,30 +73,33 @@ class EvidenceDisplay(Display):
         ax: Any = None,
         **kwargs: Any,
     ) -> Self:
-        """From a fit of two classes; computes the evidence ``grid_resolution``² times.
+        """From a fit that has one evidence, which is computed ``grid_resolution``² times.
 
         ``parameters`` are two, by index or by name, for example "length_scale". ``limits`` are the
         ranges of the two (not of their logarithms); without them the path fits in. ``progress`` is
         called with the number of evaluations made and that of all of them.
         """
         model = classifier_of(estimator)
-        if model.n_classes_ > 2:
+        several = len(model._estimators) > 1
+        if several and not model.shared_kernel:
             raise ValueError(
-                f"EvidenceDisplay shows two classes: of {model.n_classes_} every problem has its own "
-                "evidence."
+                f"EvidenceDisplay shows one evidence, and of {model.n_classes_} classes every problem "
+                "has its own: fit with shared_kernel=True or multi_class='joint'."
             )
-        hyperparameters = model._estimators[0].hyperparameters
+        first = model._estimators[0]
+        hyperparameters = first.hyperparameters
         chosen = [_index(name, hyperparameters.names) for name in parameters]
         if len(chosen) != 2 or chosen[0] == chosen[1]:
             raise ValueError(f"parameters must be two different ones, got {parameters!r}.")
         optimum = hyperparameters.theta[chosen]
-        path = np.array([theta[chosen] for theta, _ in model.evidence_path_]).reshape(-1, 2)
+        path = np.array([theta[chosen] for theta, _ in first.evidence_path_]).reshape(-1, 2)
         ranges = _ranges(path, optimum) if limits is None else np.log(np.asarray(limits, float))
         axis0, axis1 = (np.linspace(low, high, grid_resolution) for low, high in ranges)
         values, converged = _surface(model, chosen, axis0, axis1, progress)
         names = [hyperparameters.names[k] for k in chosen]
         best = model.log_marginal_likelihood_value_
-        display = cls(axis0, axis1, values, converged, path, optimum, best, names)
+        quantity = "mean log evidence" if several else "log evidence"
+        display = cls(axis0, axis1, values, converged, path, optimum, best, names, quantity)
         return display.plot(ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Self:
@@ -126,10 +134,10 @@ class EvidenceDisplay(Display):
         ax.contour(x, y, masked, levels=style["levels"][:-1] if own else style["levels"], **thin)
         bar = self.figure_.colorbar(self.surface_, ax=ax, spacing="uniform", pad=0.02, aspect=28)
         if own:
-            bar.set_label(f"log evidence below its maximum, {best:.1f}".replace("-", "−"))
+            bar.set_label(f"{self.quantity} below its maximum, {best:.1f}".replace("-", "−"))
             bar.set_ticks(levels, labels=[f"−{d:g}" if d else "0" for d in reversed(drops)])
         else:
-            bar.set_label("log evidence")
+            bar.set_label(self.quantity)
 
     def _path(self, ax: Any) -> None:
         """The evaluations in order, where the optimiser began, and where it ended."""
@@ -163,8 +171,8 @@ def _index(name: int | str, names: list[str]) -> int:
 
 
 def _short(names: list[str], k: int) -> str:
-    """The last part of a name, unless that is the other's too."""
-    ends = [name.split("__")[-1] for name in names]
+    """The last part of a name, unless that is the other's too; which kernel stays in front."""
+    ends = [re.sub(r"(^|: )\w*__", r"\1", name) for name in names]
     return readable(ends[k] if ends[0] != ends[1] else names[k])
 
 

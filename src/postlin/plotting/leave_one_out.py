@@ -5,10 +5,22 @@ from typing import Any, Self
 import numpy as np
 
 from postlin._typing import Array
-from postlin.plotting.common import INK, Display, bare, classifier_of, look, new_axes, readable
+from postlin.plotting.common import (
+    INK,
+    Display,
+    bare,
+    classifier_of,
+    legend_above,
+    legend_height,
+    look,
+    new_axes,
+    readable,
+)
 
 #: Labels of rows are no closer to each other than this part of the axis.
 _APART = 0.055
+#: So many classes have their legend below the sorted curve; more have it above the axes.
+_FEW = 4
 
 
 class LeaveOneOutDisplay(Display):
@@ -48,7 +60,9 @@ class LeaveOneOutDisplay(Display):
 
     def plot(self, ax: Any = None, *, n_annotated: int = 5, **kwargs: Any) -> Self:
         """Draw, with the numbers of the hardest rows; further arguments go to the points."""
-        ax = self.ax_ = new_axes(ax, 5.8, 3.8)
+        names = [*map(readable, self.classes), "chance, 0.00"]
+        few = len(self.classes) <= _FEW
+        ax = self.ax_ = new_axes(ax, 5.8, 3.8 if few else 4.0 + legend_height(names))
         self.figure_ = ax.figure
         bare(ax)
         rank = np.empty(len(self.order), int)
@@ -65,7 +79,10 @@ class LeaveOneOutDisplay(Display):
         ax.set(xlabel="training rows, the hardest first", ylim=(-0.03, 1.03))
         ax.set_ylabel("leave-one-out probability\nof the row's own label")
         self._annotate(ax, n_annotated)
-        ax.legend(frameon=False, loc="lower right")
+        if few:
+            ax.legend(frameon=False, loc="lower right")
+        else:
+            legend_above(ax)
         return self
 
     def _annotate(self, ax: Any, n: int) -> None:

@@ -24,7 +24,8 @@ def checked(response: str | Sequence[str] | None, model: GPClassifier) -> tuple[
         raise ValueError(f"response must be {names} or both, got {response!r}.")
     if many and "latent_std" in wanted:
         raise ValueError(
-            f"latent_std is shown for two classes: of {model.n_classes_} every problem has its own."
+            f"latent_std is shown for two classes: of {model.n_classes_} every problem or class "
+            "has its own."
         )
     return wanted
 
@@ -65,10 +66,10 @@ COMPUTE: dict[str, Callable[[Any, GPClassifier, Any], Array]] = {
 REST: dict[str, tuple[int, ...]] = {"probability": (-1,), "latent_std": ()}
 
 
-def panels_for(ax: Any, n: int) -> list[Any]:
-    """As many axes as there are panels: new ones, those given, or the one given divided."""
+def panels_for(ax: Any, n: int, height: float) -> list[Any]:
+    """As many axes as there are panels: new ones, so high, those given, or the one given divided."""
     if ax is None:
-        figure = pyplot().figure(figsize=(5.0 * n, 4.0), layout="constrained")
+        figure = pyplot().figure(figsize=(5.0 * n, height), layout="constrained")
         return list(figure.subplots(1, n, squeeze=False)[0])
     given = list(np.ravel(np.asarray(ax, object)))
     if len(given) == n:

@@ -24,7 +24,7 @@ def confusion_matrix(counts: np.ndarray, classes: tuple[str, ...], title: str) -
     """
     with style():
         n = len(classes)
-        names = [_brief(name) for name in classes]
+        names = _names(classes)
         figure = new_figure(3.3)
         axes = figure.subplots()
         axes.grid(False)
@@ -42,12 +42,16 @@ def confusion_matrix(counts: np.ndarray, classes: tuple[str, ...], title: str) -
         f"{right} of {count(int(counts.sum()), 'row')} are on the diagonal."
     )
     caption += f" Off it, most often, {listing(worst)}." if worst else ""
+    if names[0] == "1" != classes[0]:
+        caption += " Classes are numbered in their order."
     return Figure(svg, f"Confusion matrix, {caption[0].lower()}{caption[1:]}", caption)
 
 
-def _brief(name: str) -> str:
-    line = short(name)
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1].rstrip() + "…"
+def _names(classes: tuple[str, ...]) -> list[str]:
+    """Names short enough, or numbers where that would make some of them equal."""
+    lines = [short(name) for name in classes]
+    cut = [line if len(line) <= _LONGEST else line[: _LONGEST - 1].rstrip() + "…" for line in lines]
+    return cut if len(set(cut)) == len(cut) else [str(k) for k in range(1, len(cut) + 1)]
 
 
 def _draw(axes: Axes, counts: np.ndarray) -> None:
