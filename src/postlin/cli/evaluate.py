@@ -33,11 +33,11 @@ def evaluate(
     likelihoods: Annotated[
         str | None,
         typer.Option(
-            help="Some of probit,logit,noisy_threshold; probit if not given. Joint has its own."
+            help="Some of probit, logit, noisy_threshold; probit if not given. Joint has its own."
         ),
     ] = None,
     multi_class: Annotated[
-        str, typer.Option(help="Of more than two classes: some of one_vs_rest,one_vs_one,joint.")
+        str, typer.Option(help="Of more than two classes: some of one_vs_rest, one_vs_one, joint.")
     ] = "one_vs_rest",
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 10,
     seed: Annotated[int, typer.Option(help="Of the shuffle.")] = 0,

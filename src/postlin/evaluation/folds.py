@@ -44,8 +44,8 @@ class Task:
     multi_class: MultiClass | None = None  # of two classes None: there is one way to treat them
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+        """For JSON, without what does not apply."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
