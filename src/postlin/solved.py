@@ -31,9 +31,9 @@ class Solved:
         return variance
 
     @property
-    def covariance(self) -> Array:
-        """Posterior covariance of the latent values."""
-        covariance: Array = self.solution.iterate.posterior.covariance
+    def covariance(self) -> Any:
+        """Posterior covariance of the latent values, where the prior's is."""
+        covariance: Any = self.solution.iterate.posterior.covariance
         return covariance
 
     @property
