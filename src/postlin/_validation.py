@@ -202,7 +202,7 @@ def _as_numbers(values: object, message: str) -> Array:
 def check_memory(n: int, matrices: int, place: Place = HOST) -> None:
     """Refuse what would only die later."""
     needed = matrices * 8.0 * n**2
-    available = available_memory() if place.is_host else place.available_memory()
+    available = available_memory(place)
     if needed > available:
         raise MemoryError(
             f"exact inference on {n:,} points needs about {needed / 2**30:.1f} GiB "
@@ -211,8 +211,10 @@ def check_memory(n: int, matrices: int, place: Place = HOST) -> None:
         )
 
 
-def available_memory() -> float:
-    """Bytes that this process may still use, as far as the system tells; else infinity."""
+def available_memory(place: Place = HOST) -> float:
+    """Bytes that this process may still use there, as far as the system tells; else infinity."""
+    if place.has_memory:
+        return place.available_memory()
     figures = [float("inf")]
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():

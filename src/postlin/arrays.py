@@ -45,12 +45,14 @@ class Place:
             return np.zeros((rows, columns))
         return self.xp.zeros((rows, columns), dtype=self.xp.float64, device=self.device)
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether the device has memory of its own."""
+        return "cuda" in str(self.device).lower()
+
     def available_memory(self) -> float:
-        """Bytes of the device that may still be used; infinity where it has none of its own."""
-        device = str(self.device)
-        if device.startswith("cuda"):
-            return _torch_memory(self.device)
-        return _cupy_memory(self.device) if "CUDA" in device else np.inf
+        """Bytes of a device with memory of its own that may still be used."""
+        return _cupy_memory(self.device) if "CUDA" in str(self.device) else _torch_memory(self.device)
 
     def __str__(self) -> str:
         return "the CPU" if self.is_host else str(self.device)
