@@ -202,19 +202,18 @@ def _as_numbers(values: object, message: str) -> Array:
 def check_memory(n: int, matrices: int, place: Place = HOST) -> None:
     """Refuse what would only die later."""
     needed = matrices * 8.0 * n**2
-    available = available_memory(place)
+    available = place.available_memory() if place.has_memory else available_memory()
     if needed > available:
+        where = f" on {place.device}" if place.has_memory else ""
         raise MemoryError(
             f"exact inference on {n:,} points needs about {needed / 2**30:.1f} GiB "
-            f"({matrices} matrices of n² doubles), and {available / 2**30:.1f} GiB are available: "
-            f"fit a random subset of at most {int((available / (8 * matrices)) ** 0.5):,} rows."
+            f"({matrices} matrices of n² doubles), and {available / 2**30:.1f} GiB are available{where}"
+            f": fit a random subset of at most {int((available / (8 * matrices)) ** 0.5):,} rows."
         )
 
 
-def available_memory(place: Place = HOST) -> float:
-    """Bytes that this process may still use there, as far as the system tells; else infinity."""
-    if place.has_memory:
-        return place.available_memory()
+def available_memory() -> float:
+    """Bytes that this process may still use, as far as the system tells; else infinity."""
     figures = [float("inf")]
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():

@@ -55,7 +55,8 @@ class Place:
         return _cupy_memory(self.device) if "CUDA" in str(self.device) else _torch_memory(self.device)
 
     def __str__(self) -> str:
-        return "the CPU" if self.is_host else str(self.device)
+        library = str(self.xp.__name__).rpartition(".")[2]
+        return library if self.is_host else f"{library} on {self.device}"
 
 
 #: NumPy's memory.

@@ -40,6 +40,11 @@ class BinaryFit(Fit):
         return "white noise in the likelihood" if self.model.fold_noise else ""
 
     @property
+    def can_sweep(self) -> bool:
+        """Whether the sequential schedule can solve such problems: with NumPy's matrices."""
+        return self.model.place is None
+
+    @property
     def codes(self) -> np.ndarray:
         """0 and 1 for −1 and +1."""
         return (self.y_train_ > 0).astype(int)

@@ -125,7 +125,7 @@ def fit_jointly(plan: Plan, data: Labelled, rng: np.random.RandomState, before: 
     assert plan.joint is not None
     if not data.place.is_host:
         raise ValueError(
-            f"multi_class='joint' works on the CPU only, and not on {data.place}: use "
+            f"multi_class='joint' works on the CPU with NumPy only, not with {data.place}: use "
             "multi_class='one_vs_rest', or pass NumPy arrays and device=None."
         )
     n, size = len(data.classes), len(data.codes) * (len(data.classes) - 1)

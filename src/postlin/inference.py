@@ -51,6 +51,11 @@ class Approximation(Solved):
     def _adjoint(self) -> Adjoint:
         return adjoint_at(self.problem, self.solution.iterate)
 
+    @property
+    def can_sweep(self) -> bool:
+        """Whether the sequential schedule can solve such problems: with NumPy's matrices."""
+        return place_of(self.problem.K).is_host
+
     def evidence_gradient(self) -> Matrix:
         """∂ log evidence / ∂K, symmetric: dK changes the log evidence by the sum of its product.
 

@@ -35,7 +35,7 @@ class Schedule:
         """Sweeps, which treat one site after another, are not for devices: ``ValueError``."""
         if self.sweeps and not place.is_host:
             raise ValueError(
-                f"schedule={self.name!r} works on the CPU only, and not on {place}: use "
+                f"schedule={self.name!r} works on the CPU with NumPy only, not with {place}: use "
                 "schedule='parallel', or pass NumPy arrays and device=None."
             )
 

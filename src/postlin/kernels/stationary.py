@@ -105,6 +105,9 @@ class _Stationary(Term):
         return _isotropic_blocks(kernel, self.points.squared_distances, isotropic)
 
     def _anisotropic(self, profile: Profile, length_scale: Array, fixed: bool) -> Blocks:
+        features = self.points.left.shape[1]
+        if len(length_scale) != features:
+            raise ValueError(f"{len(length_scale)} length scales for {features} features.")
         scale = self.points.place.put(length_scale)
         X, Y = self.points.left / scale, self.points.right / scale
         far = np.flatnonzero(np.abs(on_host(X)).max(axis=0) > _FAR)

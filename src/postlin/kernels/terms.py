@@ -223,9 +223,9 @@ def check_kernel(kernel: Kernel, place: Place) -> None:
     if others and not place.is_host:
         names = ", ".join(sorted(kind.__name__ for kind in _TERMS))
         raise ValueError(
-            f"the kernel {others[0]} works on the CPU only, where scikit-learn evaluates it, and not "
-            f"on {place}: pass NumPy arrays and device=None, or make it of {names} (Matern with "
-            "nu of 0.5, 1.5, 2.5 or infinity)."
+            f"the kernel {others[0]} works on the CPU with NumPy only, where scikit-learn evaluates "
+            f"it, not with {place}: pass NumPy arrays and device=None, or make it of {names} "
+            "(Matern with nu of 0.5, 1.5, 2.5 or infinity)."
         )
 
 
