@@ -97,8 +97,8 @@ def place_named(device: object) -> Place:
         import torch
     except ImportError:
         raise ImportError(
-            f"device={device!r} needs PyTorch, which is not installed: pip install torch, pass CuPy "
-            "arrays, or leave device=None to work on the CPU."
+            f"device={device!r} needs PyTorch, which is not installed: pip install 'postlin[gpu]', "
+            "pass CuPy arrays, or leave device=None to work on the CPU."
         ) from None
     if str(device).startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(
