@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
+from postlin import tiles
 from postlin.datasets import load, whiten
 
 
@@ -35,3 +36,21 @@ def data():
         return cache[name, rows]
 
     return get
+
+
+def _torch(array):
+    return pytest.importorskip("torch").asarray(array)
+
+
+def _strict(array):
+    # a device that lets in neither NumPy's arrays nor those of its own library on another one
+    strict = pytest.importorskip("array_api_strict")
+    return strict.asarray(array, device=strict.Device("device1"))
+
+
+@pytest.fixture(params=[_torch, _strict], ids=["torch", "strict"])
+def put(request, monkeypatch):
+    """What puts an array elsewhere than in NumPy's memory; blocks so small that every loop runs."""
+    monkeypatch.setattr(tiles, "_BLOCK", 16)
+    monkeypatch.setattr(tiles, "_PANEL", 800)
+    return request.param

@@ -1,5 +1,6 @@
 """Input is looked at once, before any work; what is wrong gets one clear sentence."""
 
+from collections.abc import Iterator
 from numbers import Integral
 from pathlib import Path
 from typing import TypeVar
@@ -9,8 +10,21 @@ from scipy.linalg import lapack
 
 from postlin._threads import blas_threads
 from postlin._typing import Array, is_real
+from postlin.arrays import (
+    HOST,
+    Matrix,
+    Place,
+    add_to_diagonal,
+    as_matrix,
+    copied,
+    diagonal,
+    namespace,
+    on_host,
+    place_of,
+)
 from postlin.sites import Sites
-from postlin.triangles import diagonal_of, lower_panels
+from postlin.tiles import factorise, wide_panels
+from postlin.triangles import lower_panels
 
 Kind = TypeVar("Kind")
 
@@ -33,52 +47,77 @@ def as_object(value: object, registry: dict[str, type], kind: type[Kind], what: 
     raise ValueError(f"{what} must be one of {names} or a {kind.__name__} object, got {value!r}.")
 
 
-def check_covariance(K: object, matrices: int = 0) -> Array:
+def check_covariance(K: object, matrices: int = 0) -> Matrix:
     """A covariance matrix: square, finite, symmetric, positive semi-definite; stored row by row.
 
-    Refused where so many matrices of its size do not fit the memory.
+    It stays where it is. Refused where so many matrices of its size do not fit the memory there.
     """
-    matrix = _as_numbers(K, "K must be a square matrix of numbers")
+    matrix = _as_matrix(K)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"K must be a square matrix, got shape {matrix.shape}.")
-    if len(matrix) == 0:
+        raise ValueError(f"K must be a square matrix, got shape {tuple(matrix.shape)}.")
+    if matrix.shape[0] == 0:
         raise ValueError("K is empty: at least one point is needed.")
-    check_memory(len(matrix), matrices)
-    if not np.isfinite(matrix).all():
-        i, j = np.argwhere(~np.isfinite(matrix))[0]
-        raise ValueError(f"K must be finite, but K[{i}, {j}] is {matrix[i, j]}.")
-    diagonal = matrix.diagonal()
-    if not (diagonal > 0).all() or diagonal.max() > _HUGE:
-        i = int(np.argmin(diagonal) if not (diagonal > 0).all() else np.argmax(diagonal))
+    check_memory(matrix.shape[0], matrices, place_of(matrix))
+    _check_finite(matrix)
+    variance = diagonal(matrix)
+    if not (variance > 0).all() or variance.max() > _HUGE:
+        i = int(np.argmin(variance) if not (variance > 0).all() else np.argmax(variance))
         raise ValueError(
-            f"the prior variance K[{i}, {i}] = {diagonal[i]:g} is out of range: it must be positive "
+            f"the prior variance K[{i}, {i}] = {variance[i]:g} is out of range: it must be positive "
             f"and at most {_HUGE:g}; add white noise or rescale the kernel."
         )
-    scale = float(diagonal.max())
+    scale = float(variance.max())
     _check_symmetric(matrix, 1e-8 * max(scale, np.finfo(float).tiny))
     check_semi_definite(matrix, scale)
     return matrix
 
 
-def _check_symmetric(matrix: Array, tolerance: float) -> None:
-    for rows, columns in lower_panels(len(matrix)):
-        gap = np.abs(matrix[rows, columns] - matrix[columns, rows].T)
-        if gap.max() > tolerance:
-            i, j = np.unravel_index(int(gap.argmax()), gap.shape) + np.array(
-                [rows.start, columns.start]
-            )
+def _as_matrix(K: object) -> Matrix:
+    """Doubles, where they are."""
+    place = place_of(K)
+    if place.is_host:
+        return _as_numbers(K, "K must be a square matrix of numbers")
+    if not place.xp.isdtype(K.dtype, ("bool", "integral", "real floating")):  # type: ignore[attr-defined]
+        raise ValueError(f"K must be a square matrix of numbers, got {type(K).__name__}.")
+    return as_matrix(K, place)
+
+
+def _lower_panels(matrix: Matrix) -> Iterator[tuple[slice, slice]]:
+    n = matrix.shape[0]
+    return lower_panels(n) if place_of(matrix).is_host else wide_panels(n)
+
+
+def _check_finite(matrix: Matrix) -> None:
+    xp = namespace(matrix)
+    for _, rows in _lower_panels(matrix):
+        finite = xp.isfinite(matrix[rows, :])
+        if not xp.all(finite):
+            i, j = np.argwhere(~on_host(finite))[0] + np.array([rows.start, 0])
+            raise ValueError(f"K must be finite, but K[{i}, {j}] is {float(matrix[int(i), int(j)])}.")
+
+
+def _check_symmetric(matrix: Matrix, tolerance: float) -> None:
+    xp = namespace(matrix)
+    for rows, columns in _lower_panels(matrix):
+        gap = xp.abs(matrix[rows, columns] - matrix[columns, rows].T)
+        if float(xp.max(gap)) > tolerance:
+            worst = np.unravel_index(int(xp.argmax(gap)), tuple(gap.shape))
+            i, j = (int(k + first) for k, first in zip(worst, (rows.start, columns.start), strict=True))
             raise ValueError(
-                f"K must be symmetric, but K[{i}, {j}] = {matrix[i, j]:.6g} and "
-                f"K[{j}, {i}] = {matrix[j, i]:.6g}."
+                f"K must be symmetric, but K[{i}, {j}] = {float(matrix[i, j]):.6g} and "
+                f"K[{j}, {i}] = {float(matrix[j, i]):.6g}."
             )
 
 
-def check_semi_definite(matrix: Array, scale: float) -> None:
+def check_semi_definite(matrix: Matrix, scale: float) -> None:
     """Semi-definite but for rounding: what is added here is for this test alone."""
-    raised = matrix.copy()
-    diagonal_of(raised)[:] += 1e-8 * scale + np.finfo(float).tiny
-    with blas_threads(len(matrix)):
-        _, failed = lapack.dpotrf(raised.T, overwrite_a=1, clean=0)
+    raised = copied(matrix)
+    add_to_diagonal(raised, 1e-8 * scale + np.finfo(float).tiny)
+    with blas_threads(matrix.shape[0]):
+        if place_of(matrix).is_host:
+            _, failed = lapack.dpotrf(raised.T, overwrite_a=1, clean=0)
+        else:
+            failed = factorise(raised)
     if failed:
         raise ValueError(
             f"K is not positive semi-definite (its leading {failed} x {failed} block is not): it is "
@@ -127,7 +166,7 @@ def check_start(start: object, n: int) -> Sites | None:
     if start is None:
         return None
     try:
-        sites = Sites(*(np.array(part, dtype=np.float64) for part in start))  # type: ignore[attr-defined]
+        sites = Sites(*(np.array(on_host(part), dtype=np.float64) for part in start))  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         raise ValueError(f"start must be Sites(tau, nu) or None, got {type(start).__name__}.") from None
     if sites.tau.shape != (n,) or sites.nu.shape != (n,):
@@ -151,7 +190,7 @@ def check_tolerance(tol: object, max_iter: object, option: str = "max_iter") -> 
 def _as_numbers(values: object, message: str) -> Array:
     """An array of doubles, or the message."""
     try:
-        array = np.asarray(values)
+        array = np.asarray(on_host(values))
         if array.dtype.kind not in "biuf":
             raise TypeError
         numbers: Array = np.ascontiguousarray(array, dtype=float).reshape(array.shape)
@@ -160,15 +199,16 @@ def _as_numbers(values: object, message: str) -> Array:
     return numbers
 
 
-def check_memory(n: int, matrices: int) -> None:
+def check_memory(n: int, matrices: int, place: Place = HOST) -> None:
     """Refuse what would only die later."""
     needed = matrices * 8.0 * n**2
-    available = available_memory()
+    available = place.available_memory() if place.has_memory else available_memory()
     if needed > available:
+        where = f" on {place.device}" if place.has_memory else ""
         raise MemoryError(
             f"exact inference on {n:,} points needs about {needed / 2**30:.1f} GiB "
-            f"({matrices} matrices of n² doubles), and {available / 2**30:.1f} GiB are available: "
-            f"fit a random subset of at most {int((available / (8 * matrices)) ** 0.5):,} rows."
+            f"({matrices} matrices of n² doubles), and {available / 2**30:.1f} GiB are available{where}"
+            f": fit a random subset of at most {int((available / (8 * matrices)) ** 0.5):,} rows."
         )
 
 

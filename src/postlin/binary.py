@@ -8,14 +8,15 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._threads import blas_threads
 from postlin._typing import Array
+from postlin.arrays import Matrix
 from postlin.fit import Fit
 from postlin.leave_one_out import cavities, left_out
 from postlin.likelihoods import BinaryLikelihood
 from postlin.posterior import GaussianPosterior
 from postlin.sites import Marginals
 
-#: Entries of the covariances with new points that are held at a time: 8 MiB.
-_BLOCK = 2**20
+#: Entries of the covariances with new points that are held at a time: 8 MiB; on a device 512 MiB.
+_BLOCK, _LARGE_BLOCK = 2**20, 2**26
 
 
 class BinaryFit(Fit):
@@ -37,6 +38,11 @@ class BinaryFit(Fit):
     def remark(self) -> str:
         """Where the white noise is."""
         return "white noise in the likelihood" if self.model.fold_noise else ""
+
+    @property
+    def can_sweep(self) -> bool:
+        """Whether the sequential schedule can solve such problems: with NumPy's matrices."""
+        return self.model.place is None
 
     @property
     def codes(self) -> np.ndarray:
@@ -88,17 +94,18 @@ class BinaryFit(Fit):
         kernel = self.latent_kernel
         posterior = self.approximation_.solution.iterate.posterior
         with blas_threads(len(self.y_train_)):
-            mean, covariance = posterior.predict_jointly(kernel(self.X_train_, X), kernel(X))
+            mean, covariance = posterior.predict_jointly(self.model.cross(kernel, X), kernel(X))
             values, vectors = np.linalg.eigh(covariance)
         # of a covariance computed by subtraction: what is negative is rounding
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         draws: Array = mean[:, None] + root @ rng.standard_normal((len(mean), n_samples))
         return draws
 
-    def _crossed(self, X: Any) -> Iterator[tuple[GaussianPosterior, Array, Any]]:
+    def _crossed(self, X: Any) -> Iterator[tuple[GaussianPosterior, Matrix, Any]]:
         """Covariances of the training rows with those of X, a block at a time."""
         posterior, kernel = self.approximation_.solution.iterate.posterior, self.latent_kernel
-        width = max(16, _BLOCK // len(self.y_train_))
+        entries = _BLOCK if self.model.place is None else _LARGE_BLOCK
+        width = max(16, entries // len(self.y_train_))
         for first in range(0, len(X), width):
             rows = X[first : first + width]
-            yield posterior, kernel(self.X_train_, rows), rows
+            yield posterior, self.model.cross(kernel, rows), rows

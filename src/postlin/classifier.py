@@ -13,6 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from postlin import multiclass
 from postlin._typing import Array
 from postlin._validation import check_weights
+from postlin.arrays import like, on_host, place_named, place_of
 from postlin.findings import Findings
 from postlin.fit import Fit
 from postlin.fitting import Labelled, fit_apart, fit_jointly
@@ -70,6 +71,10 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Weights of the classes; "balanced" gives all of them the same in sum.
     n_jobs : int or None
         How many of the problems are fitted side by side. Results do not depend on it.
+    device : str or None, default None
+        Where matrices are kept and worked on: None is where X is, NumPy's memory or the device of a
+        PyTorch tensor or of a CuPy array; "cuda", "cuda:1" and other devices of PyTorch's
+        whatever X is; "cpu" NumPy's memory. Predictions come back as arrays of the kind that is passed.
     callback : callable or None
         Called with an ``Evaluation`` after every evaluation of the evidence.
     keep_on_interrupt : bool, default False
@@ -124,6 +129,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         shared_kernel: bool | None = None,
         class_weight: dict[Any, float] | str | None = None,
         n_jobs: int | None = None,
+        device: str | None = None,
         callback: Callback | None = None,
         keep_on_interrupt: bool = False,
         verbose: int = 0,
@@ -144,6 +150,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.shared_kernel = shared_kernel
         self.class_weight = class_weight
         self.n_jobs = n_jobs
+        self.device = device
         self.callback = callback
         self.keep_on_interrupt = keep_on_interrupt
         self.verbose = verbose
@@ -154,6 +161,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         A row of weight w counts as w rows; one of weight zero is not looked at.
         """
         plan = plan_of(self)
+        place = place_of(X) if self.device is None else place_named(self.device)
         X, y = self._validate(plan.start.kernel, X, y)
         check_classification_targets(y)
         X, y, weight, kept = self._weighted(X, y, sample_weight)
@@ -162,7 +170,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             raise ValueError(
                 f"y holds one class only, {classes[0]}; a classifier needs examples of two classes."
             )
-        data = Labelled(np.copy(X) if self.copy_X_train else X, codes, classes, weight)
+        data = Labelled(np.copy(X) if self.copy_X_train else X, codes, classes, weight, place)
         rng = check_random_state(self.random_state)
         if self.multi_class == "joint" and len(classes) > 2:
             plan = plan.jointly(len(classes), shared=self.shared_kernel is not False)
@@ -191,15 +199,19 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def predict(self, X: Any) -> Array:
         """The most probable label of each row."""
-        X = self._new(X)
-        labels: Array = self.classes_[self._decomposition.predict(X)]
+        rows = self._new(X)
+        labels: Array = like(X, self.classes_[self._decomposition.predict(rows)])
         return labels
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the labels, in the order of ``classes_``."""
-        X = self._new(X)
-        probabilities: Array = self._decomposition.predict_proba(X)
+        rows = self._new(X)
+        probabilities: Array = like(X, self._decomposition.predict_proba(rows))
         return probabilities
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows, by weight, whose label is predicted."""
+        return float(super().score(on_host(X), on_host(y), on_host(sample_weight)))
 
     def _weighted(
         self, X: Any, y: Any, sample_weight: Any
@@ -208,7 +220,9 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         weight = np.ones(len(y))
         if sample_weight is not None:
             weight = check_weights(
-                _check_sample_weight(sample_weight, X, dtype=np.float64), len(y), "sample_weight"
+                _check_sample_weight(on_host(sample_weight), X, dtype=np.float64),
+                len(y),
+                "sample_weight",
             )
         if self.class_weight is not None:
             classes, codes = np.unique(y, return_inverse=True)
@@ -228,6 +242,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return []
 
     def _validate(self, kernel: Kernel, *data: Any, reset: bool = True) -> Any:
+        data = tuple(map(on_host, data))
         if kernel.requires_vector_input:
             return validate_data(self, *data, reset=reset, dtype=np.float64)
         return validate_data(self, *data, reset=reset, dtype=None, ensure_2d=False)

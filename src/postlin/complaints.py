@@ -9,9 +9,16 @@ from postlin.schedules import Schedule
 
 
 def complaints(
-    record: Record, rule: Rule, schedule: Schedule, tol: float, max_iter: int, option: str = "max_iter"
+    record: Record,
+    rule: Rule,
+    schedule: Schedule,
+    tol: float,
+    max_iter: int,
+    option: str = "max_iter",
+    *,
+    can_sweep: bool,
 ) -> list[ConvergenceWarning | NegativeSiteWarning]:
-    """Warnings, each with what to do about it."""
+    """Warnings, each with what to do about it; sweeps, where they can be made."""
     found: list[ConvergenceWarning | NegativeSiteWarning] = []
     if schedule.iterations is not None and record.n_iter < schedule.iterations:
         found.append(
@@ -25,8 +32,8 @@ def complaints(
             ConvergenceWarning(
                 f"inference stopped after {record.n_factorisations} factorisations with residual "
                 f"{record.residual:.2g}, above tol={tol:g}; the result is approximate. To remedy it, "
-                f"{_remedy(record, rule, max_iter, option)}. Extreme kernel parameters are the usual "
-                "cause."
+                f"{_remedy(record, rule, max_iter, option, can_sweep)}. Extreme kernel parameters are "
+                "the usual cause."
             )
         )
     if isinstance(rule, EP) and record.overruled.any():
@@ -42,9 +49,12 @@ def complaints(
     return found
 
 
-def _remedy(record: Record, rule: Rule, max_iter: int, option: str) -> str:
+def _remedy(record: Record, rule: Rule, max_iter: int, option: str, can_sweep: bool) -> str:
     if record.n_factorisations >= max_iter:
         return f"raise {option} (now {max_iter})"
+    cures = ["use schedule='sequential'"] if can_sweep else []
     if isinstance(rule, EP):
-        return "use schedule='sequential', or inference='pl', which has no such trouble"
-    return "use schedule='sequential', or add white noise to the covariance"
+        cures.append("use inference='pl', which has no such trouble")
+    else:
+        cures.append("add white noise to the covariance")
+    return ", or ".join(cures)

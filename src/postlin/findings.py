@@ -9,6 +9,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from postlin._typing import Array
+from postlin.arrays import like
 from postlin.diagnostics import Diagnostics
 from postlin.fit import Fit
 from postlin.relevance import Relevance, relevance
@@ -129,21 +130,22 @@ class Findings(ABC):
 
         Of many classes, arrays with a column for each problem in ``base_estimator_.estimators_``.
         """
-        X = self._new(X)
-        parts = [fit.latent_mean_and_variance(X) for fit in self._estimators]
+        rows = self._new(X)
+        parts = [fit.latent_mean_and_variance(rows) for fit in self._estimators]
         if len(parts) == 1:
-            return parts[0]
-        return Marginals(*(np.stack(part, axis=1) for part in zip(*parts, strict=True)))
+            return Marginals(*(like(X, part) for part in parts[0]))
+        return Marginals(*(like(X, np.stack(part, axis=1)) for part in zip(*parts, strict=True)))
 
     def sample_latent(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Array:
         """Draws from the joint posterior of the latent values at the rows of X, (n, n_samples).
 
         Of many classes the array has a further, second axis for the problems.
         """
-        X = self._new(X)
+        rows = self._new(X)
         rng = check_random_state(random_state)
-        draws = [fit.sample(X, n_samples, rng) for fit in self._estimators]
-        return draws[0] if len(draws) == 1 else np.stack(draws, axis=1)
+        draws = [fit.sample(rows, n_samples, rng) for fit in self._estimators]
+        together: Array = like(X, draws[0] if len(draws) == 1 else np.stack(draws, axis=1))
+        return together
 
     @property
     def loo_predict_proba_(self) -> Array:

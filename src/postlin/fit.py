@@ -49,7 +49,13 @@ class Fit(ABC):
         model = self.model
         found: list[Warning] = list(
             complaints(
-                self.record, model.rule, model.schedule, model.tol, model.max_iter, "max_iter_predict"
+                self.record,
+                model.rule,
+                model.schedule,
+                model.tol,
+                model.max_iter,
+                "max_iter_predict",
+                can_sweep=self.can_sweep,
             )
         )
         texts = self.hyperparameters.at_bounds() if self.evidence_path_ else []
@@ -64,6 +70,11 @@ class Fit(ABC):
                 f"{len(self.evidence_path_)} evaluations; fit again with warm_start=True to go on."
             ]
         return found + [ConvergenceWarning(text) for text in texts]
+
+    @property
+    def can_sweep(self) -> bool:
+        """Whether the sequential schedule can solve such problems."""
+        return False
 
     def release(self) -> None:
         """Drop the matrices until they are asked for."""

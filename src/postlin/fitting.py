@@ -10,11 +10,12 @@ from sklearn.utils.parallel import Parallel, delayed
 from postlin._threads import blas_threads
 from postlin._typing import Array
 from postlin._validation import MATRICES, check_memory
+from postlin.arrays import HOST, Place
 from postlin.binary import BinaryFit
 from postlin.fit import Fit
 from postlin.joint.fit import Joint, JointFit
 from postlin.joint.model import JointModel
-from postlin.kernels import matrices_held
+from postlin.kernels import check_kernel, matrices_held
 from postlin.model import Model
 from postlin.multiclass import Decomposition, Task
 from postlin.plans import Plan
@@ -25,12 +26,13 @@ _JOINT_MATRICES = 6
 
 @dataclass(frozen=True)
 class Labelled:
-    """Rows with their labels, indices of classes, and weights (None: one each)."""
+    """Rows, their labels (indices of classes), weights (None: one each), and where to work on them."""
 
     X: Any
     codes: np.ndarray
     classes: Array
     weight: Array | None
+    place: Place = HOST
 
     def model(self, plan: Plan, task: Task) -> Model:
         """One problem with two classes; checked."""
@@ -44,6 +46,7 @@ class Labelled:
             plan.max_iter,
             plan.fold_noise,
             self.weight if self.weight is None or everything else self.weight[task.rows],
+            None if self.place.is_host else self.place,
         )
         model.check(plan.start.kernel)
         return model
@@ -63,9 +66,11 @@ def fit_apart(
 
     ``before`` are the fits of an earlier time, to start from, or nothing. Results do not depend on
     ``n_jobs``: several problems are solved with one BLAS thread each, whether in this process or in
-    others, and random numbers are drawn beforehand.
+    others, and random numbers are drawn beforehand. A device has one problem after another.
     """
-    check_memory(len(data.codes), MATRICES + matrices_held(plan.start.kernel))
+    plan.schedule.check(data.place)
+    check_kernel(plan.start.kernel, data.place)
+    check_memory(len(data.codes), MATRICES + matrices_held(plan.start.kernel), data.place)
     tasks = kind.tasks(data.classes, data.codes)
     earlier = list(before) if len(before) == len(tasks) else [None] * len(tasks)
     if shared or len(tasks) == 1:
@@ -73,7 +78,7 @@ def fit_apart(
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(tasks))
     jobs = list(zip(tasks, seeds, earlier, strict=True))
     side_by_side = Parallel(n_jobs=n_jobs)
-    if side_by_side.n_jobs > 1:
+    if side_by_side.n_jobs > 1 and data.place.is_host:
         fits = list(side_by_side(delayed(_fit_alone)(plan, data, *job) for job in jobs))
     else:
         fits = _in_turn(plan, data, jobs)
@@ -118,6 +123,11 @@ def _fit(
 def fit_jointly(plan: Plan, data: Labelled, rng: np.random.RandomState, before: Sequence[Fit]) -> Joint:
     """One fit for all classes at a time; the plan must be one for that."""
     assert plan.joint is not None
+    if not data.place.is_host:
+        raise ValueError(
+            f"multi_class='joint' works on the CPU with NumPy only, not with {data.place}: use "
+            "multi_class='one_vs_rest', or pass NumPy arrays and device=None."
+        )
     n, size = len(data.classes), len(data.codes) * (len(data.classes) - 1)
     check_memory(size, _JOINT_MATRICES)
     model = JointModel(

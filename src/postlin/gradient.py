@@ -11,6 +11,7 @@ import numpy as np
 
 from postlin._threads import blas_threads
 from postlin._typing import Array
+from postlin.arrays import Matrix
 from postlin.evidence import site_scales
 from postlin.linearised_map import LinearisedMap
 from postlin.problem import Iterate, Problem
@@ -63,7 +64,7 @@ def _adjoint_at(problem: Problem, iterate: Iterate, accuracy: float) -> Adjoint:
     )
 
 
-def by_covariance(iterate: Iterate, adjoint: Adjoint) -> Array:
-    """∂ log Z/∂K, symmetric."""
+def by_covariance(iterate: Iterate, adjoint: Adjoint) -> Matrix:
+    """∂ log Z/∂K, symmetric, where K is."""
     with blas_threads(len(adjoint.mean_bar)):
         return iterate.posterior.pull_back(adjoint.mean_bar, adjoint.variance_bar)

@@ -18,6 +18,7 @@ from postlin._validation import (
     check_tolerance,
     check_weights,
 )
+from postlin.arrays import Matrix, as_matrix, on_host, place_of
 from postlin.evidence import log_evidence
 from postlin.fixed_point import solve
 from postlin.gradient import Adjoint, adjoint_at, by_covariance
@@ -50,8 +51,16 @@ class Approximation(Solved):
     def _adjoint(self) -> Adjoint:
         return adjoint_at(self.problem, self.solution.iterate)
 
-    def evidence_gradient(self) -> Array:
-        """∂ log evidence / ∂K, symmetric: dK changes the log evidence by the sum of its product."""
+    @property
+    def can_sweep(self) -> bool:
+        """Whether the sequential schedule can solve such problems: with NumPy's matrices."""
+        return place_of(self.problem.K).is_host
+
+    def evidence_gradient(self) -> Matrix:
+        """∂ log evidence / ∂K, symmetric: dK changes the log evidence by the sum of its product.
+
+        It is an array of K's kind.
+        """
         return by_covariance(self.solution.iterate, self._adjoint)
 
     def evidence_gradient_by_parameters(self) -> dict[str, float]:
@@ -71,18 +80,18 @@ class Approximation(Solved):
             return LinearisedMap(self.solution.iterate).spectral_radius()
 
     def predict_latent(
-        self, cross: Array, prior_variance: Array, prior_mean: Array | float | None = None
+        self, cross: Matrix, prior_variance: Array, prior_mean: Array | float | None = None
     ) -> Marginals:
         """Latent means and variances at new points.
 
         ``cross`` is k(training, new), n × n*, ``prior_variance`` the diagonal of k(new, new), and
         ``prior_mean`` that at the new points (None: the number that ``infer`` was given).
         """
-        cross = np.asarray(cross, float)
-        if cross.ndim != 2 or len(cross) != len(self.mean):
+        cross, prior_variance = as_matrix(cross, place_of(self.problem.K)), on_host(prior_variance)
+        if cross.ndim != 2 or cross.shape[0] != len(self.mean):
             raise ValueError(
                 f"cross must have shape (n, n_new) with n = {len(self.mean)} training points, "
-                f"got {cross.shape}; did you pass its transpose?"
+                f"got {tuple(cross.shape)}; did you pass its transpose?"
             )
         if np.shape(prior_variance) not in ((), (cross.shape[1],)):
             raise ValueError(
@@ -95,11 +104,12 @@ class Approximation(Solved):
                 raise ValueError("prior_mean must be given: infer had a different one at every point.")
             prior_mean = float(known[0])
         variance = np.asarray(prior_variance, float)
-        latent: Marginals = self.solution.iterate.posterior.predict(cross, variance, prior_mean)
+        at_new = on_host(prior_mean)
+        latent: Marginals = self.solution.iterate.posterior.predict(cross, variance, at_new)
         return latent
 
     def predict_proba(
-        self, cross: Array, prior_variance: Array, prior_mean: Array | float | None = None
+        self, cross: Matrix, prior_variance: Array, prior_mean: Array | float | None = None
     ) -> Array:
         """Probabilities of the label +1 at new points."""
         likelihood = self.problem.likelihood
@@ -109,7 +119,7 @@ class Approximation(Solved):
         return np.exp(plus.log_z)
 
     def predict_moments(
-        self, cross: Array, prior_variance: Array, prior_mean: Array | float | None = None
+        self, cross: Matrix, prior_variance: Array, prior_mean: Array | float | None = None
     ) -> Marginals:
         """Mean and variance of y at new points; for labels ±1 those of the label."""
         likelihood = self.problem.likelihood
@@ -123,7 +133,7 @@ class Approximation(Solved):
 
 
 def infer(
-    K: Array,
+    K: Matrix,
     y: Array,
     *,
     likelihood: str | Likelihood = "probit",
@@ -140,7 +150,8 @@ def infer(
     Parameters
     ----------
     K : array of shape (n, n)
-        Prior covariance of the latent values, the white-noise term included.
+        Prior covariance of the latent values, the white-noise term included. Where it is a PyTorch
+        tensor or a CuPy array all matrices stay on its device; vectors are NumPy's all the same.
     y : array of shape (n,)
         Labels −1 and +1; any real numbers for ``ConditionalMoments``.
     likelihood : "probit", "logit", "noisy_threshold" or a likelihood object
@@ -167,19 +178,21 @@ def infer(
 
     """
     K = check_covariance(K, MATRICES)
+    n = K.shape[0]
     problem = Problem(
         K,
-        check_prior_mean(prior_mean, len(K)),
-        check_targets(y, len(K)),
+        check_prior_mean(prior_mean, n),
+        check_targets(y, n),
         as_object(likelihood, likelihoods.REGISTRY, Likelihood, "likelihood"),
         as_object(inference, rules.REGISTRY, Rule, "inference"),
-        None if weights is None else Observations(check_weights(weights, len(K))),
+        None if weights is None else Observations(check_weights(weights, n)),
     )
     problem.rule.check(problem.likelihood)
     problem.likelihood.check_targets(problem.y)
     plan = as_object(schedule, schedules.REGISTRY, Schedule, "schedule")
+    plan.check(place_of(K))
     check_tolerance(tol, max_iter)
-    solution = solve(problem, plan, start=check_start(start, len(K)), tol=tol, max_iter=max_iter)
+    solution = solve(problem, plan, start=check_start(start, n), tol=tol, max_iter=max_iter)
     result = Approximation(problem, solution)
     result.warn(plan, tol, max_iter, stacklevel=3)
     return result

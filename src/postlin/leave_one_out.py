@@ -12,6 +12,7 @@ import numpy as np
 
 from postlin._threads import blas_threads
 from postlin._typing import Array
+from postlin.arrays import copied, on_host
 from postlin.exceptions import ImproperCavityError
 from postlin.fixed_point import solve
 from postlin.inference import Approximation
@@ -19,7 +20,7 @@ from postlin.observations import Observations
 from postlin.problem import Problem
 from postlin.schedules import Schedule
 from postlin.sites import Marginals, Sites, SiteView
-from postlin.triangles import panels
+from postlin.triangles import diagonal_of, panels
 
 #: Cavities that disturb no other site by more than this, in units of its marginal, are believed.
 _SMALL = 0.02
@@ -49,13 +50,14 @@ def disturbances(approximation: Approximation) -> Array:
     problem, posterior = approximation.problem, approximation.solution.iterate.posterior
     view = _one(problem, posterior.view)
     covariance = approximation.covariance
-    if problem.observations is not None:  # with the other observations of the same row
-        np.fill_diagonal(covariance, problem.observations.between(view))
-    else:
-        np.fill_diagonal(covariance, 0.0)
-    found = np.empty(len(view.mean))
-    for rows in panels(len(found), _ROWS):
-        found[rows] = _moves(problem, view, rows, covariance[rows]).max(axis=1)
+    n = len(view.mean)
+    # with the other observations of the same row
+    between = np.zeros(n) if problem.observations is None else problem.observations.between(view)
+    found = np.empty(n)
+    for rows in panels(n, _ROWS):
+        part = np.array(on_host(covariance[rows, :]))
+        diagonal_of(part[:, rows])[:] = between[rows]
+        found[rows] = _moves(problem, view, rows, part).max(axis=1)
     return found
 
 
@@ -88,8 +90,8 @@ def _without(
     left = fewer / weight[i]
     weight[i] = fewer
     others = Observations(weight, observations.noise)
-    K = problem.K.copy()
-    K[i, i] += others.mean_noise[i] - observations.mean_noise[i]
+    K = copied(problem.K)
+    K[i, i] += float(others.mean_noise[i] - observations.mean_noise[i])
     start = Sites(tau.copy(), nu.copy())
     start.tau[i] *= left
     start.nu[i] *= left

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
+from postlin.arrays import Matrix, Place, add_to_diagonal, diagonal
 from postlin.fixed_point import Record, Solution, solve
 from postlin.gradient import EXACT, adjoint_at, by_covariance
 from postlin.hyperparameters import Hyperparameters
@@ -18,6 +19,7 @@ from postlin.kernels import (
     bind,
     bind_checked,
     can_split,
+    cross_covariance,
     full_gram,
     split_white,
 )
@@ -27,7 +29,6 @@ from postlin.problem import Problem
 from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.sites import Sites
-from postlin.triangles import diagonal_of
 from postlin.warm_start import SitePath
 
 
@@ -36,7 +37,8 @@ class Model:
     """Data and method: everything about a fit but the hyperparameters.
 
     ``fold_noise`` moves the kernel's white noise into the likelihood. Weights treat it as every
-    observation's own, so that integer ones mean repeated rows.
+    observation's own, so that integer ones mean repeated rows. ``place`` is where matrices are kept
+    (None: NumPy's memory).
     """
 
     X: Any
@@ -47,16 +49,17 @@ class Model:
     max_iter: int
     fold_noise: bool = False
     weight: Array | None = None
+    place: Place | None = None
     _term: Term | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Distances are made again where they are needed again."""
-        return {**self.__dict__, "_term": None}
+        """Distances are made again where they are needed again, and in NumPy's memory."""
+        return {**self.__dict__, "_term": None, "place": None}
 
     def check(self, kernel: Kernel) -> None:
         """Raise ``ValueError`` where the kernel makes no covariance of the data."""
         split = self._split(kernel)
-        self._term = bind_checked(split.smooth if split else kernel, self.X, len(self.y))
+        self._term = bind_checked(split.smooth if split else kernel, self.X, len(self.y), self.place)
 
     def forget(self) -> None:
         """Drop what is kept between kernels: distances, which are as large as a covariance."""
@@ -85,20 +88,24 @@ class Model:
         """The kernel of the latent values that predictions are about."""
         return split_white(kernel).smooth if self.fold_noise else kernel
 
+    def cross(self, kernel: Kernel, new: Any) -> Matrix:
+        """Covariances of the data with new rows, where matrices are kept."""
+        return cross_covariance(kernel, self.X, new, self.place)
+
     def _prior(self, at: Hyperparameters) -> "Prior":
         """The problem to solve at these hyperparameters."""
         split = self._split(at.kernel)
         kernel = split.smooth if split else at.kernel
         if self._term is None:
-            self._term = bind(kernel, self.X)
-        gram = full_gram(self._term.gram(kernel), len(self.y))
+            self._term = bind(kernel, self.X, self.place)
+        gram = full_gram(self._term.gram(kernel), len(self.y), self.place)
         likelihood, observations = at.likelihood, None
         if split and self.fold_noise:
             likelihood = WithNoise(likelihood, split.noise)
         if self.weight is not None:
             noise = split.noise if split and not self.fold_noise else 0.0
             observations = Observations(self.weight, noise)
-            diagonal_of(gram.K)[:] += observations.mean_noise
+            add_to_diagonal(gram.K, observations.mean_noise)
         problem = Problem(gram.K, np.zeros_like(self.y), self.y, likelihood, self.rule, observations)
         return Prior(problem, gram, split)
 
@@ -138,7 +145,7 @@ class Fitted(NamedTuple):
         K_bar = by_covariance(iterate, adjoint)
         if problem.observations is not None and problem.observations.noise > 0:
             tau = problem.observations.one(iterate.view).tau
-            by_noise = problem.observations.by_noise(tau, K_bar.diagonal(), adjoint.variance_bar)
+            by_noise = problem.observations.by_noise(tau, diagonal(K_bar), adjoint.variance_bar)
         else:
             by_noise = by_parameters.get("variance", 0.0)
         by_kernel = self._by_kernel(self.prior.gram.pull_back(K_bar), by_noise)

@@ -5,32 +5,44 @@ precision (EP may keep some) are added after the others as a downdate, whose own
 exists exactly when the posterior does.
 
 One array of n² beside K: it holds the factor of B, then its inverse when variances are asked for,
-then the posterior correlation when somebody asks how the marginals answer to the sites.
+then the posterior correlation when somebody asks how the marginals answer to the sites. It lives where
+K lives; vectors are NumPy's.
 """
 
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import blas
 
 from postlin._typing import Array
+from postlin.arrays import (
+    Matrix,
+    column_products,
+    columns_of,
+    diagonal,
+    on_host,
+    place_of,
+    set_diagonal,
+)
 from postlin.downdate import Downdate
 from postlin.sites import Marginals, Sites, SiteView
-from postlin.triangles import Correlation, Factor, diagonal_of, lower_panels, mirror, panels, times
+from postlin.tiles import TiledCorrelation, TiledFactor, whole_times
+from postlin.triangles import Correlation, Factor, panels, times
 
 #: √τ is kept above this: sites so weak change no bit of B, but can then be divided by.
 _WEAKEST = 1e-100
 #: Where τ k and 1 − (B⁻¹)ᵢᵢ are below these, the variance has more digits as k minus what is explained.
 _WEAK, _FEW_DIGITS = 1e-2, 1e-3
-#: Of such variances so many are computed at a time.
-_COLUMNS = 128
+#: Of such variances so many are computed at a time, by LAPACK and on a device.
+_COLUMNS, _MANY_COLUMNS = 128, 2048
 
 
 class GaussianPosterior:
     """N(μ₀, K) times sites, normalised. One factorisation, made on construction."""
 
-    def __init__(self, K: Array, prior_mean: Array, sites: Sites) -> None:
+    def __init__(self, K: Matrix, prior_mean: Array, sites: Sites) -> None:
         self.K = K
+        self._is_host = place_of(K).is_host
+        self._k = diagonal(K)
         self.prior_mean = prior_mean
         self.sites = sites
         tau, nu = sites
@@ -39,8 +51,8 @@ class GaussianPosterior:
         target = nu - tau * prior_mean
         # a = (I + TK)⁻¹(ν − τμ₀) and the posterior mean is μ₀ + K a
         self.weights: Array = self._root * self._factor.solve(target / self._root)
-        mean = times(K.T, self.weights)
-        strong = tau * K.diagonal() > 1.0
+        mean = times(K.T, self.weights) if self._is_host else whole_times(K, self.weights)
+        strong = tau * self._k > 1.0
         mean[strong] = (target[strong] - self.weights[strong]) / tau[strong]
         self._downdate = self._negative() if (tau < 0).any() else None
         if self._downdate:
@@ -52,8 +64,8 @@ class GaussianPosterior:
         self.mean: Array = mean + prior_mean
 
     @cached_property
-    def _factor(self) -> Factor:
-        return Factor(self.K, self._root)
+    def _factor(self) -> Factor | TiledFactor:
+        return Factor(self.K, self._root) if self._is_host else TiledFactor(self.K, self._root)
 
     def release(self) -> None:
         """Give the array back. What is known stays; what else is asked for costs a factorisation."""
@@ -71,15 +83,14 @@ class GaussianPosterior:
 
         For strong sites B⁻¹ has the digits, for weak ones the prior has.
         """
-        k, tau = self.K.diagonal(), np.maximum(self.sites.tau, 0.0)
+        k, tau = self._k, np.maximum(self.sites.tau, 0.0)
         gap = self._factor.inverse_diagonal()
         variance = (1.0 - gap) / self._root**2
         weak = np.flatnonzero((tau * k < _WEAK) & (1.0 - gap < _FEW_DIGITS))
         if len(weak):
-            for part in panels(len(weak), _COLUMNS):
+            for part in panels(len(weak), _COLUMNS if self._is_host else _MANY_COLUMNS):
                 rows = weak[part]
-                explained = self._factor.whiten(self._root[:, None] * self.K[rows].T)
-                variance[rows] = k[rows] - np.einsum("ij,ij->j", explained, explained)
+                variance[rows] = k[rows] - _squares(self._factor.whiten_cross(columns_of(self.K, rows)))
             gap[weak] = 1.0 - tau[weak] * variance[weak]
         return variance, gap
 
@@ -113,7 +124,7 @@ class GaussianPosterior:
 
         In place of variances what they would be without the neighbours, k/(1 + τk): no smaller.
         """
-        tau, k = self.sites.tau, self.K.diagonal()
+        tau, k = self.sites.tau, self._k
         gap = 1.0 / (1.0 + np.maximum(tau, 0.0) * k)
         return SiteView(self.mean, gap * k, *self.sites, gap)
 
@@ -131,47 +142,31 @@ class GaussianPosterior:
         return columns
 
     @cached_property
-    def correlation(self) -> Correlation:
+    def correlation(self) -> Correlation | TiledCorrelation:
         """Of the posterior; its array is the factor's, which is given up."""
-        variance, _ = self._from_positive
         sigma = np.sqrt(self.variance)
-        array = self._factor.into_inverse()
+        factor = self._factor
         del self._factor
         # Σᵢⱼ = −(B⁻¹)ᵢⱼ/√τᵢτⱼ off the diagonal
-        unit = 1.0 / (self._root * sigma)
-        for rows, columns in lower_panels(len(sigma)):
-            part = array[rows, columns]
-            part *= -unit[rows, None]
-            part *= unit[columns]
-        if self._downdate:
-            diagonal_of(array)[:] = variance / sigma**2
-            spread = np.asfortranarray(self._downdate.spread / sigma)
-            array = blas.dsyrk(1.0, spread, beta=1.0, c=array, trans=1, lower=1, overwrite_c=1)
-        return Correlation(array)
+        spread = self._downdate.spread / sigma if self._downdate else None
+        return factor.into_correlation(1.0 / (self._root * sigma), spread)
 
     @property
-    def covariance(self) -> Array:
+    def covariance(self) -> Matrix:
         """Σ = (K⁻¹ + T)⁻¹, as a matrix of its own."""
-        return mirror(self.lower_covariance())
+        return self.correlation.covariance(np.sqrt(self.variance), self.variance)
 
     def lower_covariance(self) -> Array:
-        """The lower triangle of Σ in an array of its own; above it stands nothing of use."""
-        sigma = np.sqrt(self.variance)
-        C = self.correlation
-        covariance = np.zeros((len(sigma), len(sigma)), order="F")
-        for rows, columns in lower_panels(len(sigma)):
-            part = covariance[rows, columns]
-            np.multiply(C.off_diagonal(rows, columns), sigma[rows, None], out=part)
-            part *= sigma[columns]
-        diagonal_of(covariance)[:] = self.variance
-        return covariance
+        """The lower triangle of Σ in an array of NumPy's; above it stands nothing of use."""
+        assert isinstance(self.correlation, Correlation)
+        return self.correlation.lower_covariance(np.sqrt(self.variance), self.variance)
 
     @property
-    def precision_gain(self) -> Array:
+    def precision_gain(self) -> Matrix:
         """Q = T − TΣT = (K + T⁻¹)⁻¹, by which data reduce variances: Σ = K − K Q K."""
-        tau = self.sites.tau
-        gain = -tau[:, None] * self.covariance * tau
-        diagonal_of(gain)[:] = tau * self.gap
+        tau = place_of(self.K).put(self.sites.tau)
+        gain = -tau[:, None] * self.covariance * tau[None, :]
+        set_diagonal(gain, self.sites.tau * self.gap)
         return gain
 
     @property
@@ -183,13 +178,13 @@ class GaussianPosterior:
         fit = 0.5 * float((nu - tau * mu) @ (self.mean - mu))
         return at_prior_mean + fit - self.half_log_det
 
-    def predict_mean(self, cross: Array, prior_mean: Array | float = 0.0) -> Array:
-        """Latent means at new points, from k(training, new)."""
-        mean: Array = prior_mean + cross.T @ self.weights
+    def predict_mean(self, cross: Matrix, prior_mean: Array | float = 0.0) -> Array:
+        """Latent means at new points, from k(training, new), which is where K is."""
+        mean: Array = prior_mean + on_host(cross.T @ place_of(cross).put(self.weights))
         return mean
 
     def predict(
-        self, cross: Array, prior_variance: Array, prior_mean: Array | float = 0.0
+        self, cross: Matrix, prior_variance: Array, prior_mean: Array | float = 0.0
     ) -> Marginals:
         """Latent marginals at new points, from k(training, new) and k(new, new)'s diagonal."""
         variance = prior_variance - self._explained(cross)
@@ -197,30 +192,32 @@ class GaussianPosterior:
         variance = np.maximum(variance, np.finfo(float).eps * prior_variance)
         return Marginals(self.predict_mean(cross, prior_mean), variance)
 
-    def predict_jointly(self, cross: Array, prior_covariance: Array) -> tuple[Array, Array]:
+    def predict_jointly(self, cross: Matrix, prior_covariance: Array) -> tuple[Array, Array]:
         """Latent means and their covariance at new points, from k(training, new) and k(new, new)."""
         whitened, widening = self._whitened(cross)
-        covariance = prior_covariance - whitened.T @ whitened
+        covariance = prior_covariance - on_host(whitened.T @ whitened)
         if widening is not None:
-            covariance += widening.T @ widening
+            covariance += on_host(widening.T @ widening)
         return self.predict_mean(cross), covariance
 
-    def _explained(self, cross: Array) -> Array:
+    def _explained(self, cross: Matrix) -> Array:
         """The diagonal of crossᵀ Q cross with Q = T − TΣT = (K + T⁻¹)⁻¹."""
         whitened, widening = self._whitened(cross)
-        explained: Array = np.einsum("ij,ij->j", whitened, whitened)
+        explained = _squares(whitened)
         if widening is not None:
-            explained -= np.einsum("ij,ij->j", widening, widening)
+            explained -= _squares(widening)
         return explained
 
-    def _whitened(self, cross: Array) -> tuple[Array, Array | None]:
+    def _whitened(self, cross: Matrix) -> tuple[Matrix, Matrix | None]:
         """A and, where there are negative sites, D such that crossᵀ Q cross = AᵀA − DᵀD."""
         if "correlation" in self.__dict__:  # T − TΣT itself would lose digits
             self.release()
-        whitened = self._factor.whiten(self._root[:, None] * cross)
-        return whitened, self._downdate.response @ cross if self._downdate else None
+        whitened = self._factor.whiten_cross(cross)
+        if self._downdate is None:
+            return whitened, None
+        return whitened, place_of(cross).put(self._downdate.response) @ cross
 
-    def pull_back(self, mean_bar: Array, variance_bar: Array) -> Array:
+    def pull_back(self, mean_bar: Array, variance_bar: Array) -> Matrix:
         """∂/∂K of log ∫ prior × sites + m̄·mean + v̄·variance, at fixed sites; symmetric.
 
         With R = I − ΣT = (I + KT)⁻¹ and Q = T − TΣT that is
@@ -231,13 +228,12 @@ class GaussianPosterior:
         pull = tau * sigma
         through_mean = gap * mean_bar - pull * C.off_diagonal_times(sigma * mean_bar)
         K_bar = C.weighted_square(pull, sigma**2 * variance_bar)
+        C.add_products(K_bar, 0.25 * pull - sigma * gap * variance_bar, pull)
         rest = 0.5 * through_mean + 0.25 * a
-        cross = 0.25 * pull - sigma * gap * variance_bar
-        for rows, columns in lower_panels(len(a)):
-            bracket = cross[rows, None] * pull[columns]
-            bracket += pull[rows, None] * cross[columns]
-            bracket *= C.off_diagonal(rows, columns)
-            K_bar[rows, columns] += bracket
-        K_bar = blas.dsyr2(1.0, rest, a, a=K_bar, lower=1, overwrite_a=1)
-        diagonal_of(K_bar)[:] += gap**2 * variance_bar - 0.5 * tau * gap
-        return mirror(K_bar)
+        return C.add_outer(K_bar, rest, a, gap**2 * variance_bar - 0.5 * tau * gap)
+
+
+def _squares(columns: Matrix) -> Array:
+    """The sum of squares of every column."""
+    sums: Array = on_host(column_products(columns, columns))
+    return sums

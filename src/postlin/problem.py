@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from postlin._typing import Array
+from postlin.arrays import Matrix, diagonal
 from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
 from postlin.likelihoods import Likelihood
 from postlin.observations import Observations
@@ -21,7 +22,7 @@ _EPS = float(np.finfo(float).eps)
 class Problem:
     """Find sites that equal what the rule proposes at the posterior that they make."""
 
-    K: Array
+    K: Matrix
     prior_mean: Array
     y: Array
     likelihood: Likelihood
@@ -76,7 +77,7 @@ class Problem:
     def prior_view(self) -> SiteView:
         """The start of every cold iteration: no sites yet."""
         zero, one = np.zeros_like(self.y), np.ones_like(self.y)
-        return SiteView(self.prior_mean, self.K.diagonal().copy(), zero, zero, one)
+        return SiteView(self.prior_mean, diagonal(self.K).copy(), zero, zero, one)
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Iterate:
 
         Never more than 1e-6: beyond, that is a failure and no longer an excuse.
         """
-        k = self.posterior.K.diagonal()
+        k = diagonal(self.posterior.K)
         return min(1e-6, 8.0 * _EPS * float(1.0 + np.max(np.maximum(self.view.tau, 0.0) * k)))
 
     def turned_from(self, previous: "Iterate") -> float:

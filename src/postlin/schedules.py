@@ -7,6 +7,7 @@ the business of ``fixed_point``.
 from dataclasses import dataclass
 from typing import ClassVar
 
+from postlin.arrays import Place
 from postlin.likelihoods.quadrature import check_order
 
 
@@ -29,6 +30,14 @@ class Schedule:
         if self.iterations is not None:
             check_order(self.iterations, "iterations")
         check_order(self.block, "block")
+
+    def check(self, place: Place) -> None:
+        """Sweeps, which treat one site after another, are not for devices: ``ValueError``."""
+        if self.sweeps and not place.is_host:
+            raise ValueError(
+                f"schedule={self.name!r} works on the CPU with NumPy only, not with {place}: use "
+                "schedule='parallel', or pass NumPy arrays and device=None."
+            )
 
     @property
     def sweeps(self) -> float:

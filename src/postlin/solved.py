@@ -31,9 +31,9 @@ class Solved:
         return variance
 
     @property
-    def covariance(self) -> Array:
-        """Posterior covariance of the latent values."""
-        covariance: Array = self.solution.iterate.posterior.covariance
+    def covariance(self) -> Any:
+        """Posterior covariance of the latent values, where the prior's is."""
+        covariance: Any = self.solution.iterate.posterior.covariance
         return covariance
 
     @property
@@ -71,7 +71,13 @@ class Solved:
         """``history.residuals`` and ``history.means``, iteration by iteration."""
         return self.solution.record.history
 
+    @property
+    def can_sweep(self) -> bool:
+        """Whether the sequential schedule can solve such problems."""
+        return False
+
     def warn(self, schedule: Schedule, tol: float, max_iter: int, stacklevel: int) -> None:
         """Say what must be known: not converged, or sites that a policy has overruled."""
-        for message in complaints(self.solution.record, self.problem.rule, schedule, tol, max_iter):
+        record, rule = self.solution.record, self.problem.rule
+        for message in complaints(record, rule, schedule, tol, max_iter, can_sweep=self.can_sweep):
             warnings.warn(message, stacklevel=stacklevel)

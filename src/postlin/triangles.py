@@ -87,6 +87,7 @@ class Factor:
                 "the covariance matrix is not positive semi-definite, or holds NaN or infinity."
             )
         self._is_inverted = False
+        self._root = root
         self.half_log_det = float(np.log(self._array.diagonal()).sum())
 
     def solve(self, x: Array) -> Array:
@@ -103,6 +104,10 @@ class Factor:
             product = blas.dtrmm if self._is_inverted else blas.dtrsm
             result = product(1.0, self._array, columns, lower=1, trans_a=int(transposed))
         return result
+
+    def whiten_cross(self, cross: Array) -> Array:
+        """L⁻¹ S times columns."""
+        return self.whiten(self._root[:, None] * cross)
 
     def _invert(self) -> Array:
         """L⁻¹ in place of L."""
@@ -127,6 +132,18 @@ class Factor:
         del self._array
         matrix: Array = inverse
         return matrix
+
+    def into_correlation(self, unit: Array, spread: Array | None) -> "Correlation":
+        """−D B⁻¹ D off the diagonal, D = diag(unit), plus spreadᵀ spread; the factor is gone."""
+        array = self.into_inverse()
+        for rows, columns in lower_panels(len(unit)):
+            part = array[rows, columns]
+            part *= -unit[rows, None]
+            part *= unit[columns]
+        if spread is not None:
+            columns_first = np.asfortranarray(spread)
+            array = blas.dsyrk(1.0, columns_first, beta=1.0, c=array, trans=1, lower=1, overwrite_c=1)
+        return Correlation(array)
 
 
 def _inverted(L: Array) -> Array:
@@ -183,9 +200,19 @@ class Correlation:
         diagonal_of(full)[:] = 1.0
         return full
 
-    def off_diagonal(self, rows: slice, columns: slice) -> Array:
-        """A block of C − I; its part above the diagonal means nothing."""
-        return self._array[rows, columns]
+    def lower_covariance(self, sigma: Array, variance: Array) -> Array:
+        """The lower triangle of diag(σ) C diag(σ); above it stands nothing of use."""
+        covariance = np.zeros((len(sigma), len(sigma)), order="F")
+        for rows, columns in lower_panels(len(sigma)):
+            part = covariance[rows, columns]
+            np.multiply(self._array[rows, columns], sigma[rows, None], out=part)
+            part *= sigma[columns]
+        diagonal_of(covariance)[:] = variance
+        return covariance
+
+    def covariance(self, sigma: Array, variance: Array) -> Array:
+        """Σ = diag(σ) C diag(σ)."""
+        return mirror(self.lower_covariance(sigma, variance))
 
     def weighted_square(self, outer: Array, inner: Array) -> Array:
         """D (C − I) W (C − I) D, with D = diag(outer) and W = diag(inner): the lower triangle."""
@@ -204,3 +231,17 @@ class Correlation:
                 if part.shape[1]:
                     result = blas.dsyrk(sign, part, beta=1.0, c=result, lower=1, overwrite_c=1)
         return result
+
+    def add_products(self, result: Array, left: Array, right: Array) -> None:
+        """Add (left rightᵀ + right leftᵀ)∘(C − I), the lower triangle."""
+        for rows, columns in lower_panels(len(left)):
+            bracket = left[rows, None] * right[columns]
+            bracket += right[rows, None] * left[columns]
+            bracket *= self._array[rows, columns]
+            result[rows, columns] += bracket
+
+    def add_outer(self, result: Array, left: Array, right: Array, on_diagonal: Array) -> Array:
+        """Add left rightᵀ + right leftᵀ and a diagonal, and complete the upper triangle."""
+        result = blas.dsyr2(1.0, left, right, a=result, lower=1, overwrite_a=1)
+        diagonal_of(result)[:] += on_diagonal
+        return mirror(result)

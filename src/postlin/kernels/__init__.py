@@ -7,7 +7,16 @@ gradients are. Kernels with no term of their own here fall back to that tensor.
 
 from postlin.kernels import compound, pointwise, stationary  # noqa: F401  (they register their terms)
 from postlin.kernels.checked import bind_checked
-from postlin.kernels.terms import Gram, Points, Term, bind, full_gram, matrices_held
+from postlin.kernels.terms import (
+    Gram,
+    Points,
+    Term,
+    bind,
+    check_kernel,
+    cross_covariance,
+    full_gram,
+    matrices_held,
+)
 from postlin.kernels.white import WhiteSplit, can_split, split_white
 
 __all__ = [
@@ -18,6 +27,8 @@ __all__ = [
     "bind",
     "bind_checked",
     "can_split",
+    "check_kernel",
+    "cross_covariance",
     "full_gram",
     "matrices_held",
     "split_white",

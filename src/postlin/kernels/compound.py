@@ -2,10 +2,9 @@
 
 from abc import abstractmethod
 
-import numpy as np
 from sklearn.gaussian_process.kernels import Exponentiation, Product, Sum
 
-from postlin._typing import Array
+from postlin.arrays import Matrix
 from postlin.kernels.terms import Blocks, Gram, Points, Term, bind, term_for
 
 
@@ -45,14 +44,14 @@ class _Power(Term):
         self._base = bind(kernel.kernel, points)
 
     def blocks(self, kernel: Exponentiation) -> Blocks:
-        base, power = self._base.blocks(kernel.kernel), kernel.exponent
+        base, power = self._base.blocks(kernel.kernel), float(kernel.exponent)
 
         def block(rows: slice, columns: slice) -> Gram:
             a = base(rows, columns)
 
-            def pull_back(K_bar: Array) -> list[float]:
+            def pull_back(K_bar: Matrix) -> list[float]:
                 return a.pull_back(K_bar * (power * a.K ** (power - 1)))
 
-            return Gram(np.asarray(a.K**power), pull_back)
+            return Gram(a.K**power, pull_back)
 
         return block

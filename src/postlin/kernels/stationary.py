@@ -9,38 +9,49 @@ from collections.abc import Callable
 from itertools import compress
 
 import numpy as np
-from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import RBF, ExpSineSquared, Kernel, Matern, RationalQuadratic
 
 from postlin._typing import Array
+from postlin.arrays import (
+    Matrix,
+    column_products,
+    inner_product,
+    namespace,
+    on_host,
+    ratio,
+    squared_distances,
+)
 from postlin.kernels.terms import Blocks, Gram, PullBack, Term, no_parameters, term_for
 
 #: Features that reach farther than this, in length scales, cancel in the product form.
 _FAR = 1e3
 
-Profile = Callable[[Array], tuple[Array, Array]]
+Profile = Callable[[Matrix], tuple[Matrix, Matrix]]
 
 
-def _squared_exponential(s: Array) -> tuple[Array, Array]:
-    K = np.exp(-0.5 * s)
+def _squared_exponential(s: Matrix) -> tuple[Matrix, Matrix]:
+    K = namespace(s).exp(-0.5 * s)
     return K, K
 
 
-def _matern_12(s: Array) -> tuple[Array, Array]:
-    r = np.sqrt(s)
-    K = np.exp(-r)
-    return K, np.divide(K, r, out=np.zeros_like(r), where=r > 0)
+def _matern_12(s: Matrix) -> tuple[Matrix, Matrix]:
+    xp = namespace(s)
+    r = xp.sqrt(s)
+    K = xp.exp(-r)
+    return K, ratio(K, r)
 
 
-def _matern_32(s: Array) -> tuple[Array, Array]:
-    r = np.sqrt(3.0 * s)
-    decay = np.exp(-r)
+def _matern_32(s: Matrix) -> tuple[Matrix, Matrix]:
+    xp = namespace(s)
+    r = xp.sqrt(3.0 * s)
+    decay = xp.exp(-r)
     return (1.0 + r) * decay, 3.0 * decay
 
 
-def _matern_52(s: Array) -> tuple[Array, Array]:
-    r = np.sqrt(5.0 * s)
-    decay = np.exp(-r)
+def _matern_52(s: Matrix) -> tuple[Matrix, Matrix]:
+    xp = namespace(s)
+    r = xp.sqrt(5.0 * s)
+    decay = xp.exp(-r)
     return (1.0 + r + r**2 / 3.0) * decay, 5.0 / 3.0 * (1.0 + r) * decay
 
 
@@ -53,18 +64,18 @@ _MATERN: dict[float, Profile] = {
 
 
 #: Squared distances to K and to its derivatives by the log-parameters, in the kernel's order.
-Isotropic = Callable[[Array], tuple[Array, Callable[[], tuple[Array, ...]]]]
+Isotropic = Callable[[Matrix], tuple[Matrix, Callable[[], tuple[Matrix, ...]]]]
 
 
-def _isotropic_blocks(kernel: Kernel, squared_distances: Array, profile: Isotropic) -> Blocks:
+def _isotropic_blocks(kernel: Kernel, squared: Matrix, profile: Isotropic) -> Blocks:
     free = [not parameter.fixed for parameter in kernel.hyperparameters]
 
     def block(rows: slice, columns: slice) -> Gram:
-        K, derivatives = profile(squared_distances[rows, columns])
+        K, derivatives = profile(squared[rows, columns])
 
-        def pull_back(K_bar: Array) -> list[float]:
+        def pull_back(K_bar: Matrix) -> list[float]:
             wanted = compress(derivatives(), free)
-            return [float(np.einsum("ij,ij->", K_bar, by_parameter)) for by_parameter in wanted]
+            return [inner_product(K_bar, by_parameter) for by_parameter in wanted]
 
         return Gram(K, pull_back if any(free) else no_parameters)
 
@@ -86,7 +97,7 @@ class _Stationary(Term):
             return self._anisotropic(profile, np.asarray(kernel.length_scale), fixed)
         scale = _inverse_square(kernel)
 
-        def isotropic(squared: Array) -> tuple[Array, Callable[[], tuple[Array]]]:
+        def isotropic(squared: Matrix) -> tuple[Matrix, Callable[[], tuple[Matrix]]]:
             s = scale * squared
             K, slope = profile(s)
             return K, lambda: (slope * s,)
@@ -94,26 +105,32 @@ class _Stationary(Term):
         return _isotropic_blocks(kernel, self.points.squared_distances, isotropic)
 
     def _anisotropic(self, profile: Profile, length_scale: Array, fixed: bool) -> Blocks:
-        X = self.points.centred / length_scale
-        far = np.flatnonzero(np.abs(X).max(axis=0) > _FAR)
+        features = self.points.left.shape[1]
+        if len(length_scale) != features:
+            raise ValueError(f"{len(length_scale)} length scales for {features} features.")
+        scale = self.points.place.put(length_scale)
+        X, Y = self.points.left / scale, self.points.right / scale
+        far = np.flatnonzero(np.abs(on_host(X)).max(axis=0) > _FAR)
 
         def block(rows: slice, columns: slice) -> Gram:
-            left, right = X[rows], X[columns]
-            K, slope = profile(cdist(left, right, "sqeuclidean"))
+            left, right = X[rows, :], Y[columns, :]
+            K, slope = profile(squared_distances(left, right))
             return Gram(K, no_parameters if fixed else _by_features(left, right, slope, far))
 
         return block
 
 
-def _by_features(left: Array, right: Array, slope: Array, far: np.ndarray) -> PullBack:
+def _by_features(left: Matrix, right: Matrix, slope: Matrix, far: np.ndarray) -> PullBack:
     """Σᵢⱼ Wᵢⱼ (xᵢ − xⱼ)² for all features at once, W = K̄ ∘ slope."""
+    xp = namespace(left)
 
-    def pull_back(K_bar: Array) -> list[float]:
+    def pull_back(K_bar: Matrix) -> list[float]:
         W = K_bar * slope
-        squares = W.sum(axis=1) @ left**2 + W.sum(axis=0) @ right**2
-        squares -= 2.0 * np.einsum("ik,ik->k", left, W @ right)
-        for k in far:
-            squares[k] = np.einsum("ij,ij->", W, (left[:, k, None] - right[:, k]) ** 2)
+        sums = xp.sum(W, axis=1) @ left**2 + xp.sum(W, axis=0) @ right**2
+        sums -= 2.0 * column_products(left, W @ right)
+        squares: Array = np.array(on_host(sums))
+        for k in map(int, far):
+            squares[k] = inner_product(W, (left[:, k][:, None] - right[:, k][None, :]) ** 2)
         return [float(s) for s in squares]
 
     return pull_back
@@ -155,13 +172,14 @@ class _RationalQuadratic(_Isotropic):
 
     @staticmethod
     def _profile(kernel: RationalQuadratic) -> Isotropic:
-        alpha, scale = kernel.alpha, _inverse_square(kernel)
+        alpha, scale = float(kernel.alpha), _inverse_square(kernel)
 
-        def profile(squared: Array) -> tuple[Array, Callable[[], tuple[Array, Array]]]:
+        def profile(squared: Matrix) -> tuple[Matrix, Callable[[], tuple[Matrix, Matrix]]]:
+            log = namespace(squared).log
             s = scale * squared
             base = 1.0 + s / (2.0 * alpha)
             K = base**-alpha
-            return K, lambda: (K * (0.5 * s / base - alpha * np.log(base)), K * s / base)
+            return K, lambda: (K * (0.5 * s / base - alpha * log(base)), K * s / base)
 
         return profile
 
@@ -172,16 +190,17 @@ class _ExpSineSquared(_Isotropic):
 
     @staticmethod
     def _profile(kernel: ExpSineSquared) -> Isotropic:
-        period, scale = kernel.periodicity, _inverse_square(kernel)
+        period, scale = float(kernel.periodicity), _inverse_square(kernel)
 
-        def profile(squared: Array) -> tuple[Array, Callable[[], tuple[Array, Array]]]:
-            angle = np.pi / period * np.sqrt(squared)
-            sine = np.sin(angle)
-            K = np.exp(-2.0 * scale * sine**2)
+        def profile(squared: Matrix) -> tuple[Matrix, Callable[[], tuple[Matrix, Matrix]]]:
+            xp = namespace(squared)
+            angle = np.pi / period * xp.sqrt(squared)
+            sine = xp.sin(angle)
+            K = xp.exp(-2.0 * scale * sine**2)
 
-            def derivatives() -> tuple[Array, Array]:
+            def derivatives() -> tuple[Matrix, Matrix]:
                 common = 4.0 * scale * K * sine
-                return common * sine, common * angle * np.cos(angle)
+                return common * sine, common * angle * xp.cos(angle)
 
             return K, derivatives
 

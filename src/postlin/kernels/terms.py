@@ -2,29 +2,30 @@
 
 A ``Term`` keeps what depends on the data alone, so that distances are computed once a fit. Matrices
 are made and contracted block by block, the lower triangle only: beside K itself, and distances
-where a kernel is isotropic, nothing of its size is held.
+where a kernel is isotropic, nothing of its size is held. They are made where the ``Points`` say.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
+from postlin.arrays import HOST, Matrix, Place, namespace, squared_distances
+from postlin.tiles import mirror, wide_panels
 from postlin.triangles import diagonal_of, lower_panels, mirror_panels
 
 #: Contracts a block of K̄ to the kernel's free log-parameters.
-PullBack = Callable[[Array], list[float]]
+PullBack = Callable[[Matrix], list[float]]
 
 
 class Gram(NamedTuple):
-    """A covariance matrix (or a scalar that stands for a constant one) and its pull-back."""
+    """A covariance matrix (or a number that stands for a constant one) and its pull-back."""
 
-    K: Array
+    K: Matrix
     pull_back: PullBack
 
 
@@ -33,26 +34,82 @@ Blocks = Callable[[slice, slice], Gram]
 
 
 class Points:
-    """The training data, and what several kernels want to know about them."""
+    """The training data, what several kernels want to know about them, and where it is kept."""
 
-    def __init__(self, X: Any) -> None:
+    def __init__(self, X: Any, place: Place | None = None) -> None:
         self.X = X
         self.n = len(X)
+        self.place = place or HOST
 
     @cached_property
-    def centred(self) -> Array:
-        """The rows less their mean."""
+    def left(self) -> Matrix:
+        """The rows less their mean, of which come the rows of a block."""
         X = np.asarray(self.X, float)
-        centred: Array = X - X.mean(axis=0)
-        return centred
+        return self.place.put(X - X.mean(axis=0))
+
+    @property
+    def right(self) -> Matrix:
+        """Those of which come its columns."""
+        return self.left
 
     @cached_property
-    def squared_distances(self) -> Array:
+    def raw(self) -> tuple[Matrix, Matrix]:
+        """Both as they are."""
+        X = self.place.put(np.atleast_2d(np.asarray(self.X, float)))
+        return X, X
+
+    def panels(self) -> Iterator[tuple[slice, slice]]:
+        """Rows and columns of the blocks in which matrices are made here: the lower triangle."""
+        n = self.n
+        return lower_panels(n) if self.place.is_host else wide_panels(n)
+
+    @cached_property
+    def squared_distances(self) -> Matrix:
         """Between all rows: the lower triangle."""
-        squared = np.empty((self.n, self.n), order="F")
-        for rows, columns in lower_panels(self.n):
-            squared[rows, columns] = cdist(self.centred[rows], self.centred[columns], "sqeuclidean")
+        if self.place.is_host:
+            squared: Matrix = np.empty((self.n, self.n), order="F")
+        else:
+            squared = self.place.zeros(self.n, self.n)
+        for rows, columns in self.panels():
+            squared[rows, columns] = squared_distances(self.left[rows, :], self.right[columns, :])
         return squared
+
+    def identity(self, rows: slice, columns: slice) -> Matrix:
+        """A block of the identity, which has the diagonal in its upper part; in LAPACK's order."""
+        height, width = rows.stop - rows.start, columns.stop - columns.start
+        if self.place.is_host:
+            one = np.zeros((height, width), order="F")
+            diagonal_of(one[:width])[:] = 1.0
+            return one
+        xp = self.place.xp
+        return xp.eye(height, width, dtype=xp.float64, device=self.place.device)
+
+
+class Across(Points):
+    """Training data, and new rows that come as columns."""
+
+    def __init__(self, X: Any, new: Any, place: Place) -> None:
+        super().__init__(X, place)
+        self.new = new
+
+    @cached_property
+    def right(self) -> Matrix:
+        """The new rows, less the mean of the training data."""
+        return self.place.put(np.asarray(self.new, float) - np.asarray(self.X, float).mean(axis=0))
+
+    @cached_property
+    def raw(self) -> tuple[Matrix, Matrix]:
+        """Both as they are."""
+        return self.place.put(self.X), self.place.put(self.new)
+
+    @cached_property
+    def squared_distances(self) -> Matrix:
+        """Between training data and new rows."""
+        return squared_distances(self.left, self.right)
+
+    def identity(self, rows: slice, columns: slice) -> Matrix:
+        """Nothing: a new row is no training row."""
+        return self.place.zeros(rows.stop - rows.start, columns.stop - columns.start)
 
 
 class Term(ABC):
@@ -77,31 +134,32 @@ class Term(ABC):
 
     def gram(self, kernel: Kernel) -> Gram:
         """K at the parameters of ``kernel``, symmetric and whole."""
-        blocks, n = self.blocks(kernel), self.points.n
-        if len(list(lower_panels(n))) == 1:
-            whole = blocks(slice(0, n), slice(0, n))
-            return Gram(np.asarray(whole.K), whole.pull_back)
-        return Gram(_assemble(blocks, n), lambda K_bar: _contract(blocks, K_bar))
+        blocks, points = self.blocks(kernel), self.points
+        panels = list(points.panels())
+        if len(panels) == 1:
+            return blocks(*panels[0])
+        return Gram(_assemble(blocks, points), lambda K_bar: _contract(blocks, points, K_bar))
 
 
-def _assemble(blocks: Blocks, n: int) -> Array:
-    K = np.empty((n, n), order="F")
-    for rows, columns in lower_panels(n):
+def _assemble(blocks: Blocks, points: Points) -> Matrix:
+    n, place = points.n, points.place
+    K: Matrix = np.empty((n, n), order="F") if place.is_host else place.zeros(n, n)
+    for rows, columns in points.panels():
         block = blocks(rows, columns).K
         if np.ndim(block) == 0:
-            return np.array(block)
+            return block
         K[rows, columns] = block
-    return mirror_panels(K).T
+    return mirror_panels(K).T if place.is_host else mirror(K)
 
 
-def _contract(blocks: Blocks, K_bar: Array) -> list[float]:
+def _contract(blocks: Blocks, points: Points, K_bar: Matrix) -> list[float]:
     """K̄ is symmetric: what stands below the diagonal counts twice."""
+    xp = namespace(K_bar)
     total: Any = 0.0
-    for rows, columns in lower_panels(len(K_bar)):
+    for rows, columns in points.panels():
         part = 2.0 * K_bar[rows, columns]
-        corner = part[: part.shape[1]]
-        corner[:] = np.tril(corner)
-        diagonal_of(corner)[:] *= 0.5
+        corner = K_bar[columns, columns]
+        part[: corner.shape[0], :] = xp.tril(corner) + xp.tril(corner, k=-1)
         total = total + np.array(blocks(rows, columns).pull_back(part))
     return [float(t) for t in total]
 
@@ -153,10 +211,31 @@ def _kind(kernel: Kernel) -> type[Term]:
     return term if term.suits(kernel) else _Fallback
 
 
-def bind(kernel: Kernel, X: Any) -> Term:
-    """The term for a kernel on data."""
-    points = X if isinstance(X, Points) else Points(X)
+def bind(kernel: Kernel, X: Any, place: Place | None = None) -> Term:
+    """The term for a kernel on data, matrices to be kept at a place."""
+    points = X if isinstance(X, Points) else Points(X, place)
     return _kind(kernel)(kernel, points)
+
+
+def check_kernel(kernel: Kernel, place: Place) -> None:
+    """Only kernels with a term of their own can be evaluated elsewhere than on the CPU."""
+    others = [part for part in _leaves(kernel) if _kind(part) is _Fallback]
+    if others and not place.is_host:
+        names = ", ".join(sorted(kind.__name__ for kind in _TERMS))
+        raise ValueError(
+            f"the kernel {others[0]} works on the CPU with NumPy only, where scikit-learn evaluates "
+            f"it, not with {place}: pass NumPy arrays and device=None, or make it of {names} "
+            "(Matern with nu of 0.5, 1.5, 2.5 or infinity)."
+        )
+
+
+def cross_covariance(kernel: Kernel, X: Any, new: Any, place: Place | None) -> Matrix:
+    """k(training, new), at a place."""
+    if place is None or place.is_host:
+        return kernel(X, new)
+    blocks = bind(kernel, Across(X, new, place)).blocks(kernel)
+    K = blocks(slice(0, len(X)), slice(0, len(new))).K
+    return K if np.ndim(K) else place.zeros(len(X), len(new)) + K
 
 
 def matrices_held(kernel: Kernel) -> int:
@@ -175,9 +254,13 @@ def _leaves(kernel: Kernel) -> list[Kernel]:
     return [leaf for part in inner for leaf in _leaves(part)]
 
 
-def full_gram(gram: Gram, n: int) -> Gram:
+def full_gram(gram: Gram, n: int, place: Place | None = None) -> Gram:
     """``gram`` with its covariance as a full matrix, stored row by row."""
-    K = np.full((n, n), float(gram.K)) if np.ndim(gram.K) == 0 else np.ascontiguousarray(gram.K)
+    place = place or HOST
+    if np.ndim(gram.K) == 0:
+        K = place.zeros(n, n) + gram.K
+    else:
+        K = np.ascontiguousarray(gram.K) if place.is_host else gram.K
     return gram._replace(K=K)
 
 

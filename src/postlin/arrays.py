@@ -1,0 +1,254 @@
+"""Where matrices live, and all that postlin knows about the differences between array libraries.
+
+Vectors of n numbers are NumPy's everywhere: moving them costs nothing. Matrices of n² stay at one
+``Place``: NumPy's memory, a GPU, or wherever else PyTorch, CuPy or array-api-strict keep theirs. What
+is not in the array API standard stands here, and nowhere else.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import lapack
+from scipy.spatial.distance import cdist
+from sklearn.externals import array_api_compat as compat
+
+from postlin._typing import Array
+
+#: A matrix wherever it lives; of NumPy's memory an ``Array``.
+Matrix = Any
+
+
+@dataclass(frozen=True)
+class Place:
+    """An array library in the dress of the array API standard, and one of its devices."""
+
+    xp: Any
+    device: Any = None
+
+    @property
+    def is_host(self) -> bool:
+        """Whether matrices are NumPy's here, and LAPACK works on them."""
+        return self.xp is np
+
+    def put(self, values: Any) -> Matrix:
+        """Doubles from NumPy, here; a copy."""
+        return self.give(np.array(values, dtype=np.float64))
+
+    def give(self, values: np.ndarray) -> Any:
+        """An array of NumPy's of whatever type, here."""
+        return values if self.is_host else self.xp.asarray(values, device=self.device)
+
+    def zeros(self, rows: int, columns: int) -> Matrix:
+        """A matrix of zeros, stored row by row."""
+        if self.is_host:
+            return np.zeros((rows, columns))
+        return self.xp.zeros((rows, columns), dtype=self.xp.float64, device=self.device)
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the device has memory of its own."""
+        return "cuda" in str(self.device).lower()
+
+    def available_memory(self) -> float:
+        """Bytes of a device with memory of its own that may still be used."""
+        return _cupy_memory(self.device) if "CUDA" in str(self.device) else _torch_memory(self.device)
+
+    def __str__(self) -> str:
+        library = str(self.xp.__name__).rpartition(".")[2]
+        return library if self.is_host else f"{library} on {self.device}"
+
+
+#: NumPy's memory.
+HOST = Place(np)
+
+
+def _torch_memory(device: Any) -> float:
+    from torch import cuda
+
+    free, _ = cuda.mem_get_info(device)
+    return float(free + cuda.memory_reserved(device) - cuda.memory_allocated(device))
+
+
+def _cupy_memory(device: Any) -> float:
+    import cupy
+
+    with device:
+        free, _ = cupy.cuda.runtime.memGetInfo()
+        return float(free + cupy.get_default_memory_pool().free_bytes())
+
+
+def _is_strict(x: Any) -> bool:
+    return type(x).__module__.partition(".")[0] == "array_api_strict"
+
+
+def place_of(x: Any) -> Place:
+    """Where an array lives; what is of no library known here is or becomes NumPy's."""
+    if compat.is_torch_array(x) or compat.is_cupy_array(x) or _is_strict(x):
+        return Place(compat.array_namespace(x), compat.device(x))
+    return HOST
+
+
+def place_named(device: object) -> Place:
+    """The place that a device of PyTorch's is; "cpu" is NumPy's memory."""
+    if device == "cpu":
+        return HOST
+    try:
+        import torch
+    except ImportError:
+        raise ImportError(
+            f"device={device!r} needs PyTorch, which is not installed: pip install 'postlin[gpu]', "
+            "pass CuPy arrays, or leave device=None to work on the CPU."
+        ) from None
+    if str(device).startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(
+            f"device={device!r} asks for a GPU and PyTorch finds none here: leave device=None to work "
+            "on the CPU."
+        )
+    try:
+        return place_of(torch.zeros(1, dtype=torch.float64, device=device))
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"device={device!r} cannot hold doubles of PyTorch's ({str(error).splitlines()[0]}): use "
+            'for example "cuda" or "cuda:1", or leave device=None to work on the CPU.'
+        ) from None
+
+
+def namespace(x: Any) -> Any:
+    """The functions that work on an array."""
+    return np if isinstance(x, np.ndarray) else compat.array_namespace(x)
+
+
+def on_host(x: Any) -> Any:
+    """An array of another library as NumPy's; anything else as it is."""
+    if compat.is_torch_array(x):
+        return x.detach().cpu().numpy()
+    if compat.is_cupy_array(x):
+        return x.get()
+    if _is_strict(x):
+        return np.asarray(x.to_device(compat.array_namespace(x).Device("CPU_DEVICE")))
+    return x
+
+
+def as_matrix(x: Any, place: Place) -> Matrix:
+    """Doubles at a place, not copied where they are there already."""
+    if place.is_host:
+        return np.asarray(on_host(x), float)
+    if place_of(x) != place:
+        return place.put(on_host(x))
+    x = x.detach() if compat.is_torch_array(x) else x
+    return place.xp.astype(x, place.xp.float64, copy=False)
+
+
+def like(x: Any, values: np.ndarray) -> Any:
+    """Numbers of NumPy's as an array of x's kind, on its device; labels of other kinds as they are."""
+    return place_of(x).give(values.copy()) if values.dtype.kind in "biuf" else values
+
+
+def copied(A: Matrix) -> Matrix:
+    """A matrix of its own, stored row by row."""
+    place = place_of(A)
+    if place.is_host:
+        return A.copy()
+    copy = place.zeros(*A.shape)
+    copy[:, :] = A
+    return copy
+
+
+def diagonal(A: Matrix) -> Array:
+    """The diagonal as a vector; not to be written to."""
+    if isinstance(A, np.ndarray):
+        return A.diagonal()
+    vector: Array = on_host(namespace(A).linalg.diagonal(A))
+    return vector
+
+
+def add_to_diagonal(A: Matrix, values: Array | float) -> None:
+    """Add numbers to the diagonal of a square matrix that is stored row by row, in place."""
+    if isinstance(A, np.ndarray):
+        np.einsum("ii->i", A)[:] += values
+        return
+    n = A.shape[0]
+    entries = namespace(A).reshape(A, (-1,))[:: n + 1]
+    entries += place_of(A).put(np.broadcast_to(values, (n,)))
+
+
+def set_diagonal(A: Matrix, values: Array | float) -> None:
+    """Write numbers onto the diagonal of a square matrix that is stored row by row, in place."""
+    if isinstance(A, np.ndarray):
+        np.einsum("ii->i", A)[:] = values
+        return
+    n = A.shape[0]
+    entries = namespace(A).reshape(A, (-1,))
+    entries[:: n + 1] = place_of(A).put(np.broadcast_to(values, (n,)))
+
+
+def columns_of(A: Matrix, index: np.ndarray) -> Matrix:
+    """Columns of a symmetric matrix."""
+    if isinstance(A, np.ndarray):
+        return A[index].T
+    return namespace(A).take(A, place_of(A).give(index), axis=0).T
+
+
+def column_products(A: Matrix, B: Matrix) -> Matrix:
+    """Σᵢ Aᵢⱼ Bᵢⱼ for every j."""
+    if isinstance(A, np.ndarray):
+        return np.einsum("ij,ij->j", A, B)
+    return namespace(A).sum(A * B, axis=0)
+
+
+def inner_product(A: Matrix, B: Matrix) -> float:
+    """Σᵢⱼ Aᵢⱼ Bᵢⱼ."""
+    if isinstance(A, np.ndarray):
+        return float(np.einsum("ij,ij->", A, B))
+    return float(namespace(A).sum(A * B))
+
+
+def ratio(A: Matrix, B: Matrix) -> Matrix:
+    """A/B for B ≥ 0, and nothing where B is nothing."""
+    if isinstance(A, np.ndarray):
+        return np.divide(A, B, out=np.zeros_like(B), where=B > 0)
+    positive = namespace(B).astype(B > 0, B.dtype)
+    return positive * A / (B + (1.0 - positive))
+
+
+def squared_distances(left: Matrix, right: Matrix) -> Matrix:
+    """Between the rows of two arrays: of differences, which do not cancel as products do."""
+    if isinstance(left, np.ndarray):
+        return cdist(left, right, "sqeuclidean")
+    total = (left[:, 0][:, None] - right[:, 0][None, :]) ** 2
+    for k in range(1, left.shape[1]):
+        total += (left[:, k][:, None] - right[:, k][None, :]) ** 2
+    return total
+
+
+def cholesky(A: Matrix) -> tuple[Matrix, int]:
+    """The lower factor of a block, and 0; or the order of the first leading minor that has none."""
+    xp = namespace(A)
+    try:
+        if compat.is_torch_array(A):
+            L, info = xp.linalg.cholesky_ex(A)
+            failed = bool(info)
+        elif compat.is_cupy_array(A):
+            import cupyx
+
+            with cupyx.errstate(linalg="raise"):
+                L, failed = xp.linalg.cholesky(A), False
+        else:
+            L, failed = xp.linalg.cholesky(A), False
+    except np.linalg.LinAlgError:
+        L, failed = A, True
+    if not failed and np.isfinite(diagonal(L)).all():
+        return L, 0
+    return A, int(lapack.dpotrf(on_host(A), lower=1)[1]) or A.shape[0]
+
+
+def solve_lower(L: Matrix, X: Matrix, *, transposed: bool = False) -> Matrix:
+    """L⁻¹ X or L⁻ᵀ X for a block L that is lower triangular."""
+    if compat.is_torch_array(L):
+        return namespace(L).linalg.solve_triangular(L.T if transposed else L, X, upper=transposed)
+    if compat.is_cupy_array(L):
+        from cupyx.scipy.linalg import solve_triangular
+
+        return solve_triangular(L, X, lower=True, trans=int(transposed))
+    return namespace(L).linalg.solve(L.T if transposed else L, X)
