@@ -16,7 +16,7 @@ from postlin.joint.linearised import JointLinearised
 from postlin.joint.problem import JointIterate, JointProblem
 from postlin.joint.rules import JointLaplace
 from postlin.joint.sites import half_lower, inverted, outer, symmetric, times
-from postlin.joint.softmax import SoftmaxMoments
+from postlin.joint.softmax import label_slopes
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,14 @@ def cavity(problem: JointProblem, iterate: JointIterate) -> tuple[Array, Array, 
 
 
 def _by_cavity(problem: JointProblem, iterate: JointIterate) -> Scales:
-    rows, y = np.arange(len(problem.y)), problem.y
+    y = problem.y
     part = problem.share[:, None]
     weight = np.ones(len(y)) if problem.weight is None else problem.weight
     X, pull = part[:, :, None] * iterate.scaled_tau, part * iterate.pull  # what the cavity is without
     inverse, mean, root = cavity(problem, iterate)
     o = -times(inverse, pull)
-    moments = SoftmaxMoments.at(mean, root, problem.H, *problem.nodes)
+    # softmax's slopes at the cavity, by its mean and root
+    log_p, shift, stretch = label_slopes(y, mean, root, problem.H, *problem.nodes)
     eye = np.eye(X.shape[1])
     # log ∫ site cavity, in units of the marginal and about its mean
     with_site = (
@@ -71,18 +72,15 @@ def _by_cavity(problem: JointProblem, iterate: JointIterate) -> Scales:
         - 0.5 * np.einsum("nd,nde,ne->n", o, X, o)
         + 0.5 * np.sum((pull - times(X, o)) ** 2, axis=1)
     )
-    # softmax's slopes at the cavity, by its mean and root, then in units of the posterior marginal
-    log_bar = np.zeros_like(moments.log_mean)
-    log_bar[rows, y] = weight
-    shift, stretch = moments.pull_back(log_bar, np.zeros_like(moments.slopes))
+    # the slopes in units of the posterior marginal
     back = np.linalg.inv(np.linalg.cholesky(inverse))  # from the cavity's units
     up = np.swapaxes(back, 1, 2)
-    by_mean = times(up, shift) - pull / part
-    by_variance = up @ symmetric(half_lower(stretch)) @ back
+    by_mean = times(up, weight[:, None] * shift) - pull / part
+    by_variance = up @ symmetric(half_lower(weight[:, None, None] * stretch)) @ back
     by_variance = by_variance - 0.5 * (outer(pull, pull) - X @ (eye - X)) / part[:, :, None]
     by_b = times(inverse, by_mean)
     by_E = symmetric(outer(by_b, o)) + inverse @ symmetric(by_variance) @ inverse
-    value = weight * moments.log_mean[rows, y] - with_site / part[:, 0]
+    value = weight * log_p - with_site / part[:, 0]
     return Scales(value, by_b, by_E, part[:, :, None] * by_E, -part * by_b)
 
 

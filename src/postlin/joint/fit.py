@@ -88,16 +88,7 @@ class JointFit(Fit):
 
     def _softmax(self, mean: Array, root: Array) -> Array:
         problem = self.approximation_.problem
-        D, (z, _) = mean.shape[1], problem.nodes
-        width = max(1, _BLOCK // (len(z) * (D + 1)))
-        log_p = np.concatenate(
-            [
-                SoftmaxMoments.at(
-                    mean[i : i + width], root[i : i + width], problem.H, *problem.nodes
-                ).log_mean
-                for i in range(0, len(mean), width)
-            ]
-        )
+        log_p = SoftmaxMoments.at(mean, root, problem.H, *problem.nodes).log_mean
         normalised: Array = log_p - logsumexp(log_p, axis=1, keepdims=True)
         return normalised
 

@@ -4,13 +4,20 @@ import numpy as np
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
 from postlin._typing import Array
-from postlin.joint.problem import JointIterate, JointProblem
+from postlin.joint.problem import JointIterate, JointProblem, JointView
+from postlin.joint.sites import root_of, symmetric, times
 from postlin.krylov import gmres
 
 #: Dimensions of the Krylov spaces, for steps and for the adjoint.
 _KRYLOV, _LONG_KRYLOV = 40, 150
 #: Relative accuracy of a Newton step's solve, from afar and near the end.
 _ROUGH, _FINE = 1e-2, 1e-6
+#: Relative accuracy of the mean that is predicted for a step.
+_MEAN_ACCURACY = 1e-4
+#: A correction longer than this part of the step is not one.
+_SMALL = 0.5
+#: Variances are not predicted to fall below this part of what they are.
+_LEAST = 0.1
 
 
 class JointLinearised:
@@ -18,29 +25,14 @@ class JointLinearised:
 
     def __init__(self, iterate: JointIterate) -> None:
         self.iterate = iterate
-        n, D = iterate.view.nu.shape
-        inverse = np.linalg.inv(iterate.view.root)
-        left = inverse @ iterate.posterior.covariance.reshape(n, D, n * D)
-        C = np.ascontiguousarray(left.reshape(n * D, n * D).T).reshape(n, D, n * D)
-        self._C = inverse @ C  # symmetric: rows (i, a), columns (j, b)
-
-    def times(self, q: Array) -> Array:
-        """C q."""
-        n, D = q.shape
-        product: Array = (self._C.reshape(n * D, n * D) @ q.ravel()).reshape(n, D)
-        return product
-
-    def sandwich(self, P: Array) -> Array:
-        """Σ_j C_ij P_j C_ji."""
-        n, D, _ = P.shape
-        right = (P @ self._C).reshape(n * D, n, D).transpose(1, 0, 2)
-        product: Array = self._C @ right
-        return product
+        self.correlation = iterate.posterior.correlation
 
     def apply(self, flat: Array) -> Array:
         """J (P, q)."""
         P, q = self.iterate.split(flat)
-        return _flat(*self.iterate.proposal.change(self.times(q), -self.sandwich(P)))
+        return _flat(
+            *self.iterate.proposal.change(self.correlation.times(q), -self.correlation.sandwich(P))
+        )
 
     def apply_transposed(self, flat: Array) -> Array:
         """Jᵀ (P, q)."""
@@ -48,7 +40,7 @@ class JointLinearised:
 
     def posterior_adjoint(self, b: Array, E: Array) -> Array:
         """Adjoints on the sites from those on the marginals."""
-        return _flat(-self.sandwich(E), self.times(b))
+        return _flat(-self.correlation.sandwich(E), self.correlation.times(b))
 
     def solve(self, right: Array, *, time: float, rtol: float) -> Array:
         """((1 + 1/time) I − J)⁻¹ right."""
@@ -59,6 +51,25 @@ class JointLinearised:
     def solve_transposed(self, right: Array, *, rtol: float) -> tuple[Array, bool]:
         """(I − Jᵀ)⁻¹ right, and whether the tolerance was reached."""
         return gmres(lambda x: x - self.apply_transposed(x), right, rtol=rtol, dimension=_LONG_KRYLOV)
+
+    def marginals_after(self, step: Array) -> tuple[Array, Array]:
+        """L⁻¹(m' − m), exactly, and L⁻¹ V' L⁻ᵀ, roughly, after a step (P, q).
+
+        The mean follows from (I + P C) x = q; the precision of a marginal grows by what the others
+        would add to it alone, which is exact for a single site.
+        """
+        P, q = self.iterate.split(step)
+        D = q.shape[1]
+
+        def product(flat: Array) -> Array:
+            x = flat.reshape(q.shape)
+            return (x + times(P, self.correlation.times(x))).ravel()
+
+        pull, _ = gmres(product, q.ravel(), rtol=_MEAN_ACCURACY, dimension=_KRYLOV)
+        growth, vectors = np.linalg.eigh(np.eye(D) + self.correlation.sandwich(P))
+        shrunk = 1.0 / np.clip(growth, _LEAST, 1.0 / _LEAST)[:, None, :]
+        variance = (vectors * shrunk) @ np.swapaxes(vectors, 1, 2)
+        return self.correlation.times(pull.reshape(q.shape)), symmetric(variance)
 
     def spectral_radius(self) -> float:
         """Max |eigenvalue of J|."""
@@ -73,9 +84,38 @@ class JointLinearised:
 
 
 def joint_newton_step(problem: JointProblem, iterate: JointIterate, *, time: float) -> Array:
-    """A Newton step in the residual's units, or an implicit step of pseudo-time."""
+    """A Newton step in the residual's units, or an implicit step of pseudo-time.
+
+    As for two classes (``postlin.newton``) a second solve corrects what the first has missed.
+    """
+    linearised = JointLinearised(iterate)
     rtol = min(_ROUGH, max(iterate.size, _FINE))
-    return JointLinearised(iterate).solve(iterate.residual, time=time, rtol=rtol)
+    step = linearised.solve(iterate.residual, time=time, rtol=rtol)
+    if np.isfinite(time):
+        return step
+    missed = _residual_after(problem, iterate, linearised, step)
+    if missed is None:
+        return step
+    correction = linearised.solve(missed, time=time, rtol=rtol)
+    is_small = np.abs(correction).max() < _SMALL * np.abs(step).max()
+    return step + correction if is_small else step
+
+
+def _residual_after(
+    problem: JointProblem, iterate: JointIterate, linearised: JointLinearised, step: Array
+) -> Array | None:
+    """The residual to expect after a step; None where there is no telling."""
+    m, L, _, _ = iterate.view
+    b, variance = linearised.marginals_after(step)
+    sites = iterate.moved(step)
+    try:
+        root = L @ root_of(variance)
+    except np.linalg.LinAlgError:
+        return None
+    wanted = problem.propose(JointView(m + times(L, b), root, *sites)).sites
+    up = np.swapaxes(L, 1, 2)
+    missing = wanted.tau - sites.tau
+    return _flat(symmetric(up @ missing @ L), times(up, wanted.nu - sites.nu - times(missing, m)))
 
 
 def _flat(P: Array, q: Array) -> Array:

@@ -50,11 +50,7 @@ class JointProblem:
     def iterate(self, sites: Sites) -> "JointIterate":
         """The point of the iteration at these sites."""
         posterior = JointPosterior(self.prior, sites)
-        try:
-            root = root_of(posterior.variance)
-        except np.linalg.LinAlgError:
-            raise NotPositiveDefiniteError("a posterior variance has no digit left.") from None
-        view = JointView(posterior.mean, root, *sites)
+        view = JointView(posterior.mean, posterior.root, *sites)
         return JointIterate(posterior, view, self.propose(view))
 
     def try_iterate(self, sites: Sites) -> "JointIterate | None":
