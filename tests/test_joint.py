@@ -300,12 +300,14 @@ def test_latent_values_and_samples(fitted, iris):
     np.testing.assert_allclose(fitted.predict_proba(X[:4]), p, atol=0.01)
 
 
-def test_leave_one_out_against_refitting(fitted, iris):
+def test_leave_one_out_against_refitting(iris):
     X, y = iris
-    found = fitted.loo_predict_proba_
+    kernel = ConstantKernel(100.0) * RBF(2.0) + WhiteKernel(0.1)
+    options = {"kernel": kernel, "multi_class": "joint", "optimizer": None}
+    found = GPClassifier(**options).fit(X, y).loo_predict_proba_
     for i in range(0, len(y), 3):
         keep = np.arange(len(y)) != i
-        again = GPClassifier(fitted.kernel_, multi_class="joint", optimizer=None).fit(X[keep], y[keep])
+        again = GPClassifier(**options).fit(X[keep], y[keep])
         np.testing.assert_allclose(found[i], again.predict_proba(X[i : i + 1])[0], atol=0.01)
 
 
@@ -370,3 +372,30 @@ def test_laplace_is_the_mode(rows):
     f = iterate.view.mean @ problem.H.T
     slope = np.eye(3)[y] - softmax(f, axis=1)
     np.testing.assert_allclose(np.linalg.solve(KERNEL(X), f), slope, atol=1e-8)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("rule", REGISTRY)
+def test_integer_weights_are_repeated_rows_white_noise_each_ones_own(rows, rule, shared):
+    X, y = rows
+    w = np.random.default_rng(0).integers(0, 4, size=len(y))
+    kernel = ConstantKernel(4.0) * RBF(1.0) + WhiteKernel(0.5)
+    options = {"kernel": kernel, "multi_class": "joint", "optimizer": None, "tol": 1e-11}
+    options |= {"inference": rule, "shared_kernel": shared}
+    weighted = GPClassifier(**options).fit(X, y, sample_weight=w)
+    repeated = GPClassifier(**options).fit(X.repeat(w, axis=0), y.repeat(w))
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-8)
+    for one, other in zip(*(m.latent_mean_and_variance(X) for m in (weighted, repeated)), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-8)
+    theta = weighted.base_estimator_.hyperparameters.theta
+    theta = theta + np.linspace(-0.2, 0.2, len(theta))
+    (value, slope), (other, its) = (
+        m.log_marginal_likelihood(theta, eval_gradient=True) for m in (weighted, repeated)
+    )
+    assert value == pytest.approx(other, abs=1e-8)
+    np.testing.assert_allclose(slope, its, atol=1e-8)
+    if shared and rule == "pl":  # each observation left out, not each row
+        first = np.r_[0, np.cumsum(w[w > 0])[:-1]]
+        np.testing.assert_allclose(
+            weighted.loo_predict_proba_, repeated.loo_predict_proba_[first], atol=2e-3
+        )

@@ -49,6 +49,11 @@ class BlockCorrelation:
         in_batches(work, n, n * D * D)
         return found
 
+    def columns(self, i: int) -> Array:
+        """Cⱼᵢ for all j, (n, D, D), as an array of its own."""
+        n, D = self._n, self._D
+        return self._array.T[i * D : (i + 1) * D].reshape(D, n, D).transpose(1, 2, 0).copy()
+
     def along(self, u: Array) -> Array:
         """Cᵢⱼ uⱼ, (n, D, n), for u (n, D)."""
         n, D = self._n, self._D

@@ -7,6 +7,7 @@ Laplace matches site and likelihood at the mode.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,7 +33,15 @@ class Scales:
 
 def log_evidence(problem: JointProblem, iterate: JointIterate) -> float:
     """Log Z at this point of the iteration."""
-    return iterate.posterior.log_normaliser + float(scales(problem, iterate).value.sum())
+    return _base(problem, iterate) + float(scales(problem, iterate).value.sum())
+
+
+def _base(problem: JointProblem, iterate: JointIterate) -> float:
+    """Log ∫ prior Π sites, with all observations of every point."""
+    base = iterate.posterior.log_normaliser
+    if problem.observations is not None:
+        base += problem.observations.log_scale(iterate.view.tau)
+    return base
 
 
 def scales(problem: JointProblem, iterate: JointIterate) -> Scales:
@@ -102,10 +111,16 @@ def _at_mode(problem: JointProblem, iterate: JointIterate) -> Scales:
     return Scales(weight * log_p - _site_at(iterate), by_b, zero, by_P, np.zeros_like(by_b))
 
 
-def value_and_gradient(
-    problem: JointProblem, iterate: JointIterate, accuracy: float
-) -> tuple[float, list[Array]]:
-    """Log Z at the fixed point, to second order in the residual, and ∂ log Z/∂K for every kernel."""
+class Adjoint(NamedTuple):
+    """Log Z at the fixed point, to second order in the residual, and its slopes by the marginals."""
+
+    value: float
+    mean_bar: Array
+    variance_bar: Array
+
+
+def adjoint_at(problem: JointProblem, iterate: JointIterate, accuracy: float) -> Adjoint:
+    """Solve the adjoint of the fixed point's equation, to a relative accuracy."""
     found = scales(problem, iterate)
     linearised = JointLinearised(iterate)
     direct = np.concatenate([found.by_tau.ravel(), found.by_shift.ravel()])
@@ -113,8 +128,17 @@ def value_and_gradient(
     adjoint, _ = linearised.solve_transposed(seed, rtol=accuracy)
     b, E = iterate.proposal.pull_back(*iterate.split(adjoint))
     up = np.swapaxes(np.linalg.inv(iterate.view.root), 1, 2)
-    mean_bar = times(up, found.by_mean + b)
-    variance_bar = up @ (found.by_spread + E) @ np.swapaxes(up, 1, 2)
-    value = iterate.posterior.log_normaliser + float(found.value.sum())
-    value += float(adjoint @ iterate.residual)
+    value = _base(problem, iterate) + float(found.value.sum() + adjoint @ iterate.residual)
+    return Adjoint(
+        value,
+        times(up, found.by_mean + b),
+        symmetric(up @ (found.by_spread + E) @ np.swapaxes(up, 1, 2)),
+    )
+
+
+def value_and_gradient(
+    problem: JointProblem, iterate: JointIterate, accuracy: float
+) -> tuple[float, list[Array]]:
+    """Log Z at the fixed point and ∂ log Z/∂K for every kernel, white noise apart."""
+    value, mean_bar, variance_bar = adjoint_at(problem, iterate, accuracy)
     return value, iterate.posterior.pull_back(mean_bar, variance_bar)

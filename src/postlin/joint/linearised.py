@@ -5,7 +5,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
 from postlin._typing import Array
 from postlin.joint.problem import JointIterate, JointProblem, JointView
-from postlin.joint.sites import root_of, symmetric, times
+from postlin.joint.sites import inverted, root_of, symmetric, times
 from postlin.krylov import gmres
 
 #: Dimensions of the Krylov spaces, for steps and for the adjoint.
@@ -21,18 +21,50 @@ _LEAST = 0.1
 
 
 class JointLinearised:
-    """In units of the marginals: b = C q and E_i = −Σ_j C_ij P_j C_ji, C the posterior correlation."""
+    """In units of the marginals: b = C q and E_i = −Σ_j C_ij P_j C_ji, C the posterior correlation.
+
+    Where points stand for several observations, C is about the mean of them, in units of one; the site
+    then also moves what they vary by among themselves, M: by −(1 − 1/w)/w M dT M.
+    """
 
     def __init__(self, iterate: JointIterate) -> None:
         self.iterate = iterate
-        self.correlation = iterate.posterior.correlation
+        self._correlation = iterate.posterior.correlation
+        self._units: Array | None = None
+        observations = iterate.observations
+        if observations is not None:
+            inverse = inverted(iterate.view.root)
+            self._units = inverse @ iterate.posterior.root
+            self._own = inverse @ observations.own(iterate.view.tau) @ _up(inverse)
+            self._share = observations.apart / observations.copies[:, None, None]
+
+    def times(self, q: Array) -> Array:
+        """C q."""
+        if self._units is None:
+            return self._correlation.times(q)
+        return times(self._units, self._correlation.times(times(_up(self._units), q)))
+
+    def sandwich(self, P: Array) -> Array:
+        """Σ_j C_ij P_j C_ji, and what the observations vary by among themselves."""
+        if self._units is None:
+            return self._correlation.sandwich(P)
+        through = self._units @ self._correlation.sandwich(_up(self._units) @ P @ self._units)
+        return through @ _up(self._units) + self._share * (self._own @ P @ self._own)
+
+    def columns(self, i: int, repeated: bool) -> Array:
+        """C_ji for all j, (n, D, D), of one observation of i and others; its own row's if repeated."""
+        blocks = self._correlation.columns(i)
+        if self._units is not None:
+            blocks = self._units @ blocks @ self._units[i].T
+            blocks[i] = np.eye(blocks.shape[1]) - self._own[i]
+        if not repeated:
+            blocks[i] = 0.0
+        return blocks
 
     def apply(self, flat: Array) -> Array:
         """J (P, q)."""
         P, q = self.iterate.split(flat)
-        return _flat(
-            *self.iterate.proposal.change(self.correlation.times(q), -self.correlation.sandwich(P))
-        )
+        return _flat(*self.iterate.proposal.change(self.times(q), -self.sandwich(P)))
 
     def apply_transposed(self, flat: Array) -> Array:
         """Jᵀ (P, q)."""
@@ -40,7 +72,7 @@ class JointLinearised:
 
     def posterior_adjoint(self, b: Array, E: Array) -> Array:
         """Adjoints on the sites from those on the marginals."""
-        return _flat(-self.correlation.sandwich(E), self.correlation.times(b))
+        return _flat(-self.sandwich(E), self.times(b))
 
     def solve(self, right: Array, *, time: float, rtol: float) -> Array:
         """((1 + 1/time) I − J)⁻¹ right."""
@@ -63,13 +95,13 @@ class JointLinearised:
 
         def product(flat: Array) -> Array:
             x = flat.reshape(q.shape)
-            return (x + times(P, self.correlation.times(x))).ravel()
+            return (x + times(P, self.times(x))).ravel()
 
         pull, _ = gmres(product, q.ravel(), rtol=_MEAN_ACCURACY, dimension=_KRYLOV)
-        growth, vectors = np.linalg.eigh(np.eye(D) + self.correlation.sandwich(P))
+        growth, vectors = np.linalg.eigh(np.eye(D) + self.sandwich(P))
         shrunk = 1.0 / np.clip(growth, _LEAST, 1.0 / _LEAST)[:, None, :]
         variance = (vectors * shrunk) @ np.swapaxes(vectors, 1, 2)
-        return self.correlation.times(pull.reshape(q.shape)), symmetric(variance)
+        return self.times(pull.reshape(q.shape)), symmetric(variance)
 
     def spectral_radius(self) -> float:
         """Max |eigenvalue of J|."""
@@ -120,3 +152,7 @@ def _residual_after(
 
 def _flat(P: Array, q: Array) -> Array:
     return np.concatenate([P.ravel(), q.ravel()])
+
+
+def _up(matrices: Array) -> Array:
+    return np.swapaxes(matrices, 1, 2)

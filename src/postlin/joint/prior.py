@@ -11,6 +11,7 @@ import numpy as np
 
 from postlin._typing import Array
 from postlin.joint.batches import in_batches
+from postlin.triangles import diagonal_of
 
 
 class Prior(NamedTuple):
@@ -25,6 +26,17 @@ class Prior(NamedTuple):
         if len(covariances) == 1:
             return cls(covariances, [np.eye(H.shape[1])])
         return cls(covariances, [row[None] for row in H])
+
+    def add_noise(self, levels: list[float], parts: Array) -> None:
+        """Add to the covariances parts (n,) of white noise, in place."""
+        for K, level in zip(self.covariances, levels, strict=True):
+            diagonal_of(K)[:] += level * parts
+
+    def noise(self, levels: list[float]) -> Array:
+        """The covariance (D, D) that white noise of the kernels makes."""
+        parts = zip(levels, self.directions, strict=True)
+        total: Array = np.sum([level * d.T @ d for level, d in parts], axis=0)
+        return total
 
     @property
     def dimension(self) -> int:
