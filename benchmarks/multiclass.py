@@ -1,21 +1,25 @@
 """Many classes: log-loss, accuracy and seconds in cross-validation, beside scikit-learn and GPyTorch.
 
 Five folds, features standardised, the kernel 1.0 * RBF(1.0) for all, hyperparameters learned in every
-fold. Prints a table in Markdown; ± is the standard error of the mean over the folds. scikit-learn's
-one-against-one has no probabilities, hence no log-loss.
+fold. Prints every fold as it is done, and at the end a table in Markdown; ± is the standard error of
+the mean over the folds. scikit-learn's one-against-one has no probabilities, hence no log-loss.
 
-    python benchmarks/multiclass.py [iris] [wine] [glass] [digits] [--rows N] [--methods ...]
+    python benchmarks/multiclass.py [--sets iris wine glass digits] [--rows N] [--methods joint ...]
+
+Folds are kept in ``--store`` as they are done: a run that was stopped goes on where it was, and one
+with the same arguments prints its table again.
 
 GPyTorch is left out where it is not installed: ``make bench`` makes an environment that has it.
 """
 
 import argparse
+import resource
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits, load_iris, load_wine
@@ -25,6 +29,7 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.metrics import accuracy_score, log_loss
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
+from store import Store
 
 import postlin
 from postlin import GPClassifier
@@ -33,12 +38,8 @@ from postlin import GPClassifier
 FEW_DIGITS = 600
 
 
-class Score(NamedTuple):
-    """Of one fold; the log-loss is not a number where there are no probabilities."""
-
-    accuracy: float
-    log_loss: float
-    seconds: float
+#: Where folds are kept unless told otherwise.
+STORE = Path(__file__).parent / ".store" / "multiclass.jsonl"
 
 
 def _estimator(kind: type, strategy: str) -> Callable[..., Any]:
@@ -75,52 +76,82 @@ def load_glass(return_X_y: bool = True) -> tuple[np.ndarray, np.ndarray]:
 LOADERS = {"iris": load_iris, "wine": load_wine, "glass": load_glass, "digits": load_digits}
 
 
-def score(method: str, X: np.ndarray, y: np.ndarray, train: Any, test: Any) -> Score:
+def score(method: str, X: np.ndarray, y: np.ndarray, train: Any, test: Any) -> dict[str, Any]:
     """Fit on the rows of a fold and predict those left out."""
     scaler = StandardScaler().fit(X[train])
     X = scaler.transform(X)
     began = time.perf_counter()
-    with warnings.catch_warnings():  # of parameters at their bounds, in either library
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(record=True) as said:  # of parameters at their bounds, for one
+        warnings.simplefilter("always", ConvergenceWarning)
         model = METHODS[method](X[train], y[train])
     accuracy = accuracy_score(y[test], model.predict(X[test]))
-    loss = float("nan")
+    loss = None
     if method != "scikit-learn, one vs one":
-        loss = log_loss(y[test], model.predict_proba(X[test]), labels=model.classes_)
-    return Score(float(accuracy), float(loss), time.perf_counter() - began)
+        loss = float(log_loss(y[test], model.predict_proba(X[test]), labels=model.classes_))
+    found = {
+        "accuracy": float(accuracy),
+        "log_loss": loss,
+        "seconds": time.perf_counter() - began,
+        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "kernel": str(getattr(model, "kernel_", "")),
+        "warnings": sorted({str(warning.message) for warning in said}),
+    }
+    if method == "postlin, joint":
+        fit = model.base_estimator_
+        found |= {
+            "evaluations": len(fit.evidence_path_),
+            "log_evidence": model.log_marginal_likelihood_value_,
+        }
+    return found
 
 
-def lines(name: str, rows: int | None, methods: list[str]) -> Iterator[str]:
-    """The lines of the table for one data set, as they are found."""
+def run(name: str, rows: int | None, methods: list[str], store: Store) -> list[str]:
+    """Every fold that is not kept yet; the lines of the table."""
     X, y = LOADERS[name](return_X_y=True)
     rows = rows or (FEW_DIGITS if name == "digits" else None)
     X, y = X[:rows], y[:rows]
     folds = list(StratifiedKFold(5, shuffle=True, random_state=0).split(X, y))
+    lines = []
     for method in methods:
-        scores = np.array([score(method, X, y, *fold) for fold in folds])
-        accuracy, loss, seconds = (column(values) for values in scores.T)
-        yield f"| {name} | {len(y)} | {method} | {accuracy} | {loss} | {seconds} |"
+        records = []
+        for k, fold in enumerate(folds):
+            key = [name, len(y), method, k]
+            if store.get(key) is None:
+                store.add({"key": key, **score(method, X, y, *fold)})
+                print(f"<!-- {store.get(key)} -->", flush=True)
+            records.append(store.get(key))
+        accuracy, loss, seconds = (
+            column([record[what] for record in records]) for what in ("accuracy", "log_loss", "seconds")
+        )
+        lines.append(f"| {name} | {len(y)} | {method} | {accuracy} | {loss} | {seconds} |")
+    return lines
 
 
-def column(values: np.ndarray) -> str:
+def column(values: list[float | None]) -> str:
     """Mean ± standard error."""
-    if np.isnan(values).any():
+    if None in values:
         return "none"
-    return f"{values.mean():.4f} ± {values.std(ddof=1) / np.sqrt(len(values)):.4f}"
+    return f"{np.mean(values):.4f} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.4f}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", nargs="*", choices=[[], *LOADERS], help="all if not given")
+    parser.add_argument("--sets", nargs="+", choices=LOADERS, default=list(LOADERS))
     parser.add_argument("--rows", type=int, help="the first so many of each data set")
     parser.add_argument("--methods", nargs="+", default=[""], help="whose names contain one of these")
+    parser.add_argument("--store", type=Path, default=STORE, help="where folds are kept")
     given = parser.parse_args()
+    given.store.parent.mkdir(parents=True, exist_ok=True)
+    store = Store(given.store)
     methods = [name for name in METHODS if any(part in name for part in given.methods)]
+    if not methods:
+        parser.error(
+            f"no method has any of {given.methods} in its name: there are {', '.join(METHODS)}."
+        )
+    lines = [line for name in given.sets for line in run(name, given.rows, methods, store)]
     print("| data | rows | method | accuracy | log-loss | seconds a fold |")
-    print("| --- | --- | --- | --- | --- | --- |", flush=True)
-    for name in given.data or LOADERS:
-        for line in lines(name, given.rows, methods):
-            print(line, flush=True)
+    print("| --- | --- | --- | --- | --- | --- |")
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

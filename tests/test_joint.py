@@ -9,19 +9,25 @@ from scipy.special import softmax
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.model_selection import KFold, cross_val_predict
 
 import postlin
 from postlin import GPClassifier
+from postlin.exceptions import NotPositiveDefiniteError
 from postlin.fixed_point import solve
+from postlin.joint import batches
 from postlin.joint.evidence import log_evidence, value_and_gradient
 from postlin.joint.linearised import JointLinearised, joint_newton_step
 from postlin.joint.nodes import contrasts, normal_nodes
+from postlin.joint.posterior import JointPosterior
 from postlin.joint.prior import Prior
 from postlin.joint.problem import JointProblem, JointView
 from postlin.joint.rules import REGISTRY, JointLaplace, JointPL
 from postlin.joint.sites import symmetric
 from postlin.joint.softmax import SoftmaxMoments
+from postlin.joint.warm_start import JointSitePath
 from postlin.schedules import Parallel
+from postlin.sites import Sites
 
 KERNEL = ConstantKernel(4.0, (1e-5, 1e12)) * RBF(1.0) + WhiteKernel(0.1, "fixed")
 
@@ -300,12 +306,14 @@ def test_latent_values_and_samples(fitted, iris):
     np.testing.assert_allclose(fitted.predict_proba(X[:4]), p, atol=0.01)
 
 
-def test_leave_one_out_against_refitting(fitted, iris):
+def test_leave_one_out_against_refitting(iris):
     X, y = iris
-    found = fitted.loo_predict_proba_
+    kernel = ConstantKernel(100.0) * RBF(2.0) + WhiteKernel(0.1)
+    options = {"kernel": kernel, "multi_class": "joint", "optimizer": None}
+    found = GPClassifier(**options).fit(X, y).loo_predict_proba_
     for i in range(0, len(y), 3):
         keep = np.arange(len(y)) != i
-        again = GPClassifier(fitted.kernel_, multi_class="joint", optimizer=None).fit(X[keep], y[keep])
+        again = GPClassifier(**options).fit(X[keep], y[keep])
         np.testing.assert_allclose(found[i], again.predict_proba(X[i : i + 1])[0], atol=0.01)
 
 
@@ -329,6 +337,7 @@ def test_classes_with_one_member_and_as_many_classes_as_rows():
     X = np.linspace(-2, 2, 6)[:, None]
     alone = GPClassifier(KERNEL, multi_class="joint", optimizer=None).fit(X, [0, 0, 0, 1, 1, 2])
     assert alone.predict_proba(X).shape == (6, 3)
+    assert np.isfinite(alone.loo_predict_proba_).all()
     each = GPClassifier(KERNEL, multi_class="joint", optimizer=None).fit(X, np.arange(6))
     np.testing.assert_allclose(each.predict_proba(X).sum(axis=1), 1.0, atol=1e-12)
     assert each.converged_
@@ -370,3 +379,127 @@ def test_laplace_is_the_mode(rows):
     f = iterate.view.mean @ problem.H.T
     slope = np.eye(3)[y] - softmax(f, axis=1)
     np.testing.assert_allclose(np.linalg.solve(KERNEL(X), f), slope, atol=1e-8)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("rule", REGISTRY)
+def test_integer_weights_are_repeated_rows_white_noise_each_ones_own(rows, rule, shared):
+    X, y = rows
+    w = np.random.default_rng(0).integers(0, 4, size=len(y))
+    kernel = ConstantKernel(4.0) * RBF(1.0) + WhiteKernel(0.5)
+    options = {"kernel": kernel, "multi_class": "joint", "optimizer": None, "tol": 1e-11}
+    options |= {"inference": rule, "shared_kernel": shared}
+    weighted = GPClassifier(**options).fit(X, y, sample_weight=w)
+    repeated = GPClassifier(**options).fit(X.repeat(w, axis=0), y.repeat(w))
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-8)
+    for one, other in zip(*(m.latent_mean_and_variance(X) for m in (weighted, repeated)), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-8)
+    theta = weighted.base_estimator_.hyperparameters.theta
+    theta = theta + np.linspace(-0.2, 0.2, len(theta))
+    (value, slope), (other, its) = (
+        m.log_marginal_likelihood(theta, eval_gradient=True) for m in (weighted, repeated)
+    )
+    assert value == pytest.approx(other, abs=1e-8)
+    np.testing.assert_allclose(slope, its, atol=1e-8)
+    if shared and rule == "pl":  # each observation left out, not each row
+        first = np.r_[0, np.cumsum(w[w > 0])[:-1]]
+        np.testing.assert_allclose(
+            weighted.loo_predict_proba_, repeated.loo_predict_proba_[first], atol=2e-3
+        )
+
+
+@pytest.mark.filterwarnings("ignore:Number of classes in training fold")
+def test_a_class_that_a_fold_has_not_seen(iris):
+    X, y = iris  # in order: three folds of one class each, roughly
+    model = GPClassifier(KERNEL, multi_class="joint", optimizer=None)
+    p = cross_val_predict(model, X, y, cv=KFold(3), method="predict_proba")
+    assert p.shape == (len(y), 3)
+    assert np.isfinite(p).all()
+
+
+def test_one_class_is_refused():
+    with pytest.raises(ValueError, match="class"):
+        GPClassifier(multi_class="joint").fit(np.eye(4), np.ones(4))
+
+
+@pytest.mark.parametrize("strength", [1e-300, 1e-30, 1e-12, 1e-6, 1.0, 1e6])
+def test_variances_keep_their_digits_however_weak_a_direction_of_a_site(rows, strength):
+    """Against a posterior that is brought up to date site by site in extended precision."""
+    X, _ = rows
+    n, D = len(X), 2
+    rng = np.random.default_rng(0)
+    angle = rng.uniform(0, np.pi, n)
+    strong = np.array([np.cos(angle), np.sin(angle)]).T
+    weak = np.array([-np.sin(angle), np.cos(angle)]).T
+    K = KERNEL(X)
+    tau = np.einsum("nd,ne->nde", strong, strong) + strength * np.einsum("nd,ne->nde", weak, weak)
+    posterior = JointPosterior(Prior([K], [np.eye(D)]), Sites(tau, np.zeros((n, D))))
+    prior = np.kron(K, np.eye(D)).astype(np.longdouble)
+    for i in range(n):  # site by site, in extended precision
+        for direction, level in ((strong, 1.0), (weak, strength)):
+            at = np.zeros(n * D, dtype=np.longdouble)
+            at[i * D : (i + 1) * D] = direction[i]
+            column = prior @ at
+            prior = prior - np.outer(column, column) * (level / (1 + level * (at @ column)))
+    for i in range(n):
+        block = prior[i * D : (i + 1) * D, i * D : (i + 1) * D].astype(float)
+        np.testing.assert_allclose(posterior.variance[i], block, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(posterior.covariance, prior.astype(float), rtol=1e-8, atol=1e-10)
+
+
+def test_results_do_not_depend_on_the_threads(rows, monkeypatch):
+    X, y = rows
+    options = {"kernel": KERNEL, "multi_class": "joint", "optimizer": None}
+    found = []
+    for count in (1, 3):
+        monkeypatch.setattr(batches, "threads", lambda count=count: count)
+        monkeypatch.setattr(batches, "_ENTRIES", 2**13)  # several batches
+        model = GPClassifier(**options).fit(X, y)
+        found.append(
+            np.r_[model.log_marginal_likelihood(eval_gradient=True)[1], model.predict_proba(X)[0]]
+        )
+    np.testing.assert_array_equal(*found)
+
+
+def test_what_is_raised_in_a_batch_is_raised():
+    def fail(part):
+        raise NotPositiveDefiniteError("here")
+
+    for n in (1, 9):
+        with pytest.raises(NotPositiveDefiniteError, match="here"):
+            batches.in_batches(fail, n, 2**20)
+
+
+def test_extrapolated_sites_are_exact_where_they_are_linear():
+    """Sites of a prior that is only scaled: T by a factor, its square root before ν."""
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(5, 3, 3))
+    tau, nu = root @ np.swapaxes(root, 1, 2), rng.normal(size=(5, 3))
+    tau[4] = 0.0  # of a point without weight
+    path = JointSitePath()
+    for step in (0.0, 1.0):
+        path.add(np.array([step]), Sites(np.exp(-step) * tau, np.exp(-0.5 * step) * nu))
+    found = path.predict(np.array([2.5]))
+    np.testing.assert_allclose(found.tau[:4], np.exp(-2.5) * tau[:4], rtol=1e-9)
+    np.testing.assert_allclose(found.nu[:4], np.exp(-1.25) * nu[:4], rtol=1e-9)
+    assert (found.tau[4] == 0.0).all()
+    assert (np.linalg.eigvalsh(found.tau) >= 0).all()
+
+
+def test_a_newton_step_looks_ahead(rows):
+    """The mean after a step is predicted exactly, and the residual to a part of what it was."""
+    X, y = rows
+    problem = problem_of(KERNEL(X), y, 3, JointPL())
+    iterate = problem.iterate(problem.propose_cautiously(problem.prior_view))
+    plain = JointLinearised(iterate).solve(iterate.residual, time=np.inf, rtol=1e-8)
+    b, variance = JointLinearised(iterate).marginals_after(0.1 * plain)
+    after = problem.iterate(iterate.moved(0.1 * plain))
+    moved = np.einsum(
+        "nde,ne->nd", np.linalg.inv(iterate.view.root), after.view.mean - iterate.view.mean
+    )
+    np.testing.assert_allclose(b, moved, atol=1e-4 * np.abs(moved).max())
+    L = iterate.view.root
+    np.testing.assert_allclose(L @ variance @ np.swapaxes(L, 1, 2), after.posterior.variance, atol=2e-3)
+    ahead = joint_newton_step(problem, iterate, time=np.inf)
+    sizes = [problem.iterate(iterate.moved(step)).size for step in (plain, ahead)]
+    assert sizes[1] < 0.5 * sizes[0]

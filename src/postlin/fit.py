@@ -84,7 +84,7 @@ class Fit(ABC):
     def approximation_(self) -> Any:
         """The approximation of the posterior over latent values."""
         if self._approximation is None:
-            with blas_threads(len(self.y_train_)):
+            with blas_threads(self.size):
                 self._approximation = self.model.revive(self.hyperparameters, self.sites, self.record)
             self.model.forget()
         return self._approximation
@@ -116,6 +116,11 @@ class Fit(ABC):
         return labels
 
     @property
+    def size(self) -> int:
+        """Rows of the largest matrix."""
+        return len(self.y_train_)
+
+    @property
     @abstractmethod
     def remark(self) -> str:
         """What is to be said of the method beside its parts; nothing, mostly."""
@@ -144,7 +149,7 @@ class Fit(ABC):
     def loo_log_probabilities(self) -> Array:
         """``log_probabilities`` of the rows used, each as if it had not been."""
         if self._loo is None:
-            with blas_threads(len(self.y_train_)):
+            with blas_threads(self.size):
                 self._loo = self._left_out()
         return self._loo
 
@@ -181,7 +186,7 @@ class Fit(ABC):
         here = self.hyperparameters.at(theta)
         if not clone_kernel:
             self.hyperparameters = here
-        with blas_threads(len(self.y_train_)):
+        with blas_threads(self.size):
             fitted = self.model.infer(here, self.sites)
             fitted.approximation.warn(self.model.schedule, self.model.tol, self.model.max_iter, 5)
             value = fitted.approximation.log_evidence

@@ -20,8 +20,8 @@ from postlin.model import Model
 from postlin.multiclass import Decomposition, Task
 from postlin.plans import Plan
 
-#: Matrices of (n (C − 1))² doubles alive at the same time in a joint fit.
-_JOINT_MATRICES = 6
+#: Matrices of (n (C − 1))² doubles alive at the same time in a joint fit: one, and what is smaller.
+_JOINT_MATRICES = 2
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def solve(
     ``max_iter`` is the most factorisations that are spent, those of rejected steps included.
     """
     search = _Search(problem, schedule, tol, max_iter, newton)
-    with blas_threads(len(problem.y)):
+    with blas_threads(problem.size):
         if schedule.iterations is not None:
             iterate = search.plain(start, schedule.iterations, to_tolerance=False)
         elif isinstance(problem.rule, EP) and problem.rule.negative_sites == "raise":

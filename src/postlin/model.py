@@ -148,16 +148,9 @@ class Fitted(NamedTuple):
             by_noise = problem.observations.by_noise(tau, diagonal(K_bar), adjoint.variance_bar)
         else:
             by_noise = by_parameters.get("variance", 0.0)
-        by_kernel = self._by_kernel(self.prior.gram.pull_back(K_bar), by_noise)
+        by_kernel, split = self.prior.gram.pull_back(K_bar), self.prior.split
+        if split is not None:
+            by_kernel = split.merged(self.at.kernel, by_kernel, by_noise)
         likelihood = self.at.likelihood
         by_likelihood = [by_parameters[name] * getattr(likelihood, name) for name in likelihood.free]
         return value, np.array(by_kernel + by_likelihood, dtype=float)
-
-    def _by_kernel(self, by_smooth: list[float], by_noise: float) -> list[float]:
-        """White noise that is treated apart back in its place among the kernel's parameters."""
-        split = self.prior.split
-        if split is None:
-            return by_smooth
-        levels = iter(np.exp(self.at.kernel.theta[list(split.is_white)]))
-        rest = iter(by_smooth)
-        return [by_noise * next(levels) if white else next(rest) for white in split.is_white]

@@ -29,6 +29,11 @@ class Problem:
     rule: Rule
     observations: Observations | None = None  # None: every point is one
 
+    @property
+    def size(self) -> int:
+        """Rows of the largest matrix."""
+        return len(self.y)
+
     def posterior(self, sites: Sites) -> GaussianPosterior:
         """The posterior that sites make: one factorisation."""
         return GaussianPosterior(self.K, self.prior_mean, sites)

@@ -8,7 +8,7 @@ from postlin.sites import Sites
 #: An extrapolation farther than this, in known steps, is not trusted.
 _FAR = 5.0
 #: Changes of log τ beyond which a site is left as it was.
-_STEADY = 5.0
+STEADY = 5.0
 #: How many solved points are kept.
 _MEMORY = 8
 
@@ -40,12 +40,18 @@ class SitePath:
         weights, *_ = np.linalg.lstsq(steps.T, theta - origin, rcond=1e-3)
         if np.abs(weights).sum() > _FAR:
             return sites
+        return self.extrapolated(
+            sites, [(w, other) for w, (_, other) in zip(weights, near, strict=True)]
+        )
+
+    @staticmethod
+    def extrapolated(sites: Sites, others: list[tuple[float, Sites]]) -> Sites:
+        """``sites`` moved by so much of the way to each of the others."""
         log_tau, pull = _coordinates(sites) + sum(
-            weight * (_coordinates(other) - _coordinates(sites))
-            for weight, (_, other) in zip(weights, near, strict=True)
+            weight * (_coordinates(other) - _coordinates(sites)) for weight, other in others
         )
         # what goes to nothing by orders of magnitude is not linear in anything
-        steady = np.abs(log_tau - _coordinates(sites)[0]) < _STEADY
+        steady = np.abs(log_tau - _coordinates(sites)[0]) < STEADY
         positive = (sites.tau > 0) & steady
         root = np.exp(0.5 * np.where(steady, log_tau, 0.0))
         return Sites(np.where(positive, root**2, sites.tau), np.where(positive, root * pull, sites.nu))

@@ -7,6 +7,7 @@ Laplace matches site and likelihood at the mode.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from postlin.joint.linearised import JointLinearised
 from postlin.joint.problem import JointIterate, JointProblem
 from postlin.joint.rules import JointLaplace
 from postlin.joint.sites import half_lower, inverted, outer, symmetric, times
-from postlin.joint.softmax import SoftmaxMoments
+from postlin.joint.softmax import label_slopes
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,15 @@ class Scales:
 
 def log_evidence(problem: JointProblem, iterate: JointIterate) -> float:
     """Log Z at this point of the iteration."""
-    return iterate.posterior.log_normaliser + float(scales(problem, iterate).value.sum())
+    return _base(problem, iterate) + float(scales(problem, iterate).value.sum())
+
+
+def _base(problem: JointProblem, iterate: JointIterate) -> float:
+    """Log ∫ prior Π sites, with all observations of every point."""
+    base = iterate.posterior.log_normaliser
+    if problem.observations is not None:
+        base += problem.observations.log_scale(iterate.view.tau)
+    return base
 
 
 def scales(problem: JointProblem, iterate: JointIterate) -> Scales:
@@ -55,13 +64,14 @@ def cavity(problem: JointProblem, iterate: JointIterate) -> tuple[Array, Array, 
 
 
 def _by_cavity(problem: JointProblem, iterate: JointIterate) -> Scales:
-    rows, y = np.arange(len(problem.y)), problem.y
+    y = problem.y
     part = problem.share[:, None]
     weight = np.ones(len(y)) if problem.weight is None else problem.weight
     X, pull = part[:, :, None] * iterate.scaled_tau, part * iterate.pull  # what the cavity is without
     inverse, mean, root = cavity(problem, iterate)
     o = -times(inverse, pull)
-    moments = SoftmaxMoments.at(mean, root, problem.H, *problem.nodes)
+    # softmax's slopes at the cavity, by its mean and root
+    log_p, shift, stretch = label_slopes(y, mean, root, problem.H, *problem.nodes)
     eye = np.eye(X.shape[1])
     # log ∫ site cavity, in units of the marginal and about its mean
     with_site = (
@@ -71,18 +81,15 @@ def _by_cavity(problem: JointProblem, iterate: JointIterate) -> Scales:
         - 0.5 * np.einsum("nd,nde,ne->n", o, X, o)
         + 0.5 * np.sum((pull - times(X, o)) ** 2, axis=1)
     )
-    # softmax's slopes at the cavity, by its mean and root, then in units of the posterior marginal
-    log_bar = np.zeros_like(moments.log_mean)
-    log_bar[rows, y] = weight
-    shift, stretch = moments.pull_back(log_bar, np.zeros_like(moments.slopes))
+    # the slopes in units of the posterior marginal
     back = np.linalg.inv(np.linalg.cholesky(inverse))  # from the cavity's units
     up = np.swapaxes(back, 1, 2)
-    by_mean = times(up, shift) - pull / part
-    by_variance = up @ symmetric(half_lower(stretch)) @ back
+    by_mean = times(up, weight[:, None] * shift) - pull / part
+    by_variance = up @ symmetric(half_lower(weight[:, None, None] * stretch)) @ back
     by_variance = by_variance - 0.5 * (outer(pull, pull) - X @ (eye - X)) / part[:, :, None]
     by_b = times(inverse, by_mean)
     by_E = symmetric(outer(by_b, o)) + inverse @ symmetric(by_variance) @ inverse
-    value = weight * moments.log_mean[rows, y] - with_site / part[:, 0]
+    value = weight * log_p - with_site / part[:, 0]
     return Scales(value, by_b, by_E, part[:, :, None] * by_E, -part * by_b)
 
 
@@ -104,10 +111,16 @@ def _at_mode(problem: JointProblem, iterate: JointIterate) -> Scales:
     return Scales(weight * log_p - _site_at(iterate), by_b, zero, by_P, np.zeros_like(by_b))
 
 
-def value_and_gradient(
-    problem: JointProblem, iterate: JointIterate, accuracy: float
-) -> tuple[float, list[Array]]:
-    """Log Z at the fixed point, to second order in the residual, and ∂ log Z/∂K for every kernel."""
+class Adjoint(NamedTuple):
+    """Log Z at the fixed point, to second order in the residual, and its slopes by the marginals."""
+
+    value: float
+    mean_bar: Array
+    variance_bar: Array
+
+
+def adjoint_at(problem: JointProblem, iterate: JointIterate, accuracy: float) -> Adjoint:
+    """Solve the adjoint of the fixed point's equation, to a relative accuracy."""
     found = scales(problem, iterate)
     linearised = JointLinearised(iterate)
     direct = np.concatenate([found.by_tau.ravel(), found.by_shift.ravel()])
@@ -115,8 +128,17 @@ def value_and_gradient(
     adjoint, _ = linearised.solve_transposed(seed, rtol=accuracy)
     b, E = iterate.proposal.pull_back(*iterate.split(adjoint))
     up = np.swapaxes(np.linalg.inv(iterate.view.root), 1, 2)
-    mean_bar = times(up, found.by_mean + b)
-    variance_bar = up @ (found.by_spread + E) @ np.swapaxes(up, 1, 2)
-    value = iterate.posterior.log_normaliser + float(found.value.sum())
-    value += float(adjoint @ iterate.residual)
+    value = _base(problem, iterate) + float(found.value.sum() + adjoint @ iterate.residual)
+    return Adjoint(
+        value,
+        times(up, found.by_mean + b),
+        symmetric(up @ (found.by_spread + E) @ np.swapaxes(up, 1, 2)),
+    )
+
+
+def value_and_gradient(
+    problem: JointProblem, iterate: JointIterate, accuracy: float
+) -> tuple[float, list[Array]]:
+    """Log Z at the fixed point and ∂ log Z/∂K for every kernel, white noise apart."""
+    value, mean_bar, variance_bar = adjoint_at(problem, iterate, accuracy)
     return value, iterate.posterior.pull_back(mean_bar, variance_bar)

@@ -11,12 +11,13 @@ from postlin._typing import Array
 from postlin.fit import Fit
 from postlin.fixed_point import solve
 from postlin.joint.evidence import cavity
+from postlin.joint.leave_one_out import disturbances, without_one
 from postlin.joint.linearised import joint_newton_step
 from postlin.joint.model import kernels_of
 from postlin.joint.prior import Prior
 from postlin.joint.sites import root_of
 from postlin.joint.softmax import SoftmaxMoments
-from postlin.sites import Marginals, Sites
+from postlin.sites import Marginals
 
 #: Entries of a block of predictions that are held at a time: 64 MiB.
 _BLOCK = 2**23
@@ -34,6 +35,11 @@ class JointFit(Fit):
     def remark(self) -> str:
         """That there is one problem only."""
         return "all classes jointly"
+
+    @property
+    def size(self) -> int:
+        """Rows of the largest matrix."""
+        return len(self.y_train_) * (int(self.model.n_classes) - 1)
 
     @property
     def codes(self) -> np.ndarray:
@@ -67,7 +73,7 @@ class JointFit(Fit):
         kernels, n, D = kernels_of(self.kernel_), len(self.y_train_), self.model.n_classes - 1
         width = max(1, _BLOCK // (n * D**2))
         parts = []
-        with blas_threads(n * D):
+        with blas_threads(self.size):
             for first in range(0, len(X), width):
                 rows = X[first : first + width]
                 cross = Prior([k(self.X_train_, rows) for k in kernels], posterior.prior.directions)
@@ -88,16 +94,7 @@ class JointFit(Fit):
 
     def _softmax(self, mean: Array, root: Array) -> Array:
         problem = self.approximation_.problem
-        D, (z, _) = mean.shape[1], problem.nodes
-        width = max(1, _BLOCK // (len(z) * (D + 1)))
-        log_p = np.concatenate(
-            [
-                SoftmaxMoments.at(
-                    mean[i : i + width], root[i : i + width], problem.H, *problem.nodes
-                ).log_mean
-                for i in range(0, len(mean), width)
-            ]
-        )
+        log_p = SoftmaxMoments.at(mean, root, problem.H, *problem.nodes).log_mean
         normalised: Array = log_p - logsumexp(log_p, axis=1, keepdims=True)
         return normalised
 
@@ -109,61 +106,26 @@ class JointFit(Fit):
 
     def _left_out(self) -> Array:
         found = self.cavity_log_probabilities()
-        for i in np.flatnonzero(self._disturbances() > _SMALL):
-            found[i] = self._without(int(i))
+        for i in np.flatnonzero(disturbances(self.approximation_) > _SMALL):
+            found[i] = self._softmax(*self._without(int(i)))[0]
         return found
 
-    def _disturbances(self) -> Array:
-        """For each row, how much any other site would move without one observation of it."""
-        approximation = self.approximation_
-        problem, iterate = approximation.problem, approximation.solution.iterate
-        n, D = iterate.view.nu.shape
-        sigma = iterate.posterior.covariance.reshape(n, D, n, D)
-        part = problem.share
-        L = iterate.view.root
-        eye = np.eye(D)
-        found = np.empty(n)
-        for i in range(n):
-            # the cavity of i: site removed, in matrices
-            T = part[i] * iterate.view.tau[i]
-            V = L[i] @ L[i].T
-            gain = np.linalg.solve(eye - T @ V, T)  # (T⁻¹ − V)⁻¹
-            pull = part[i] * (iterate.view.nu[i] - iterate.view.tau[i] @ iterate.view.mean[i])
-            push = np.linalg.solve(eye - T @ V, pull)
-            across = sigma[:, :, i, :]
-            mean = iterate.view.mean - across @ push
-            variance = L @ np.swapaxes(L, 1, 2) + across @ gain @ np.swapaxes(across, 1, 2)
-            variance[i] = V
-            mean[i] = iterate.view.mean[i]
-            view = iterate.view._replace(mean=mean, root=np.linalg.cholesky(variance))
-            moved = replace(iterate, view=view, proposal=problem.propose(view))
-            P, q = moved.move
-            size = np.maximum(np.abs(P).max(axis=(1, 2)), np.abs(q).max(axis=1))
-            size[i] = 0.0
-            found[i] = size.max()
-        return found
-
-    def _without(self, i: int) -> Array:
-        """Log probabilities of row i without one observation of it, all other sites where they go."""
-        approximation = self.approximation_
-        problem, (tau, nu) = approximation.problem, approximation.sites
-        weight = np.ones(len(nu)) if problem.weight is None else problem.weight.copy()
-        fewer = max(weight[i] - 1.0, 0.0)
-        start = Sites(tau.copy(), nu.copy())
-        start.tau[i] *= fewer / weight[i]
-        start.nu[i] *= fewer / weight[i]
-        weight[i] = fewer
+    def _without(self, i: int) -> tuple[Array, Array]:
+        """Mean and root of row i without one observation of it, all other sites where they go."""
+        problem, start = without_one(self.approximation_, i)
         solution = solve(
-            replace(problem, weight=weight),
+            problem,  # type: ignore[arg-type]  # it has the methods that are asked of a Problem
             replace(self.model.schedule, iterations=None),
             start=start,
             tol=_TOL,
             max_iter=self.model.max_iter,
             newton=joint_newton_step,
         )
-        view = solution.iterate.view
-        log_p: Array = self._softmax(view.mean[i : i + 1], view.root[i : i + 1])[0]
-        return log_p
+        posterior, sites = solution.iterate.posterior, solution.iterate.posterior.sites
+        mean, variance = posterior.mean[i], posterior.variance[i]
+        if problem.observations is not None:
+            mean, variance = problem.observations.new(i, mean, variance, sites.tau[i], sites.nu[i])
+        return mean[None], root_of(variance[None])
 
     def sample(self, X: Any, n_samples: int, rng: np.random.RandomState) -> Array:
         """Joint draws of the classes' latent values, (n, C, n_samples)."""
@@ -171,7 +133,7 @@ class JointFit(Fit):
         kernels, H = kernels_of(self.kernel_), self.approximation_.problem.H
         directions = posterior.prior.directions
         cross = Prior([k(self.X_train_, X) for k in kernels], directions)
-        with blas_threads(len(self.y_train_)):
+        with blas_threads(self.size):
             mean, covariance = posterior.predict_jointly(
                 cross, Prior([k(X) for k in kernels], directions)
             )

@@ -4,38 +4,62 @@ import numpy as np
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
 from postlin._typing import Array
-from postlin.joint.problem import JointIterate, JointProblem
+from postlin.joint.problem import JointIterate, JointProblem, JointView
+from postlin.joint.sites import inverted, root_of, symmetric, times
 from postlin.krylov import gmres
 
 #: Dimensions of the Krylov spaces, for steps and for the adjoint.
 _KRYLOV, _LONG_KRYLOV = 40, 150
 #: Relative accuracy of a Newton step's solve, from afar and near the end.
 _ROUGH, _FINE = 1e-2, 1e-6
+#: Relative accuracy of the mean that is predicted for a step.
+_MEAN_ACCURACY = 1e-4
+#: A correction longer than this part of the step is not one.
+_SMALL = 0.5
+#: Variances are not predicted to fall below this part of what they are.
+_LEAST = 0.1
 
 
 class JointLinearised:
-    """In units of the marginals: b = C q and E_i = −Σ_j C_ij P_j C_ji, C the posterior correlation."""
+    """In units of the marginals: b = C q and E_i = −Σ_j C_ij P_j C_ji, C the posterior correlation.
+
+    Where points stand for several observations, C is about the mean of them, in units of one; the site
+    then also moves what they vary by among themselves, M: by −(1 − 1/w)/w M dT M.
+    """
 
     def __init__(self, iterate: JointIterate) -> None:
         self.iterate = iterate
-        n, D = iterate.view.nu.shape
-        inverse = np.linalg.inv(iterate.view.root)
-        left = inverse @ iterate.posterior.covariance.reshape(n, D, n * D)
-        C = np.ascontiguousarray(left.reshape(n * D, n * D).T).reshape(n, D, n * D)
-        self._C = inverse @ C  # symmetric: rows (i, a), columns (j, b)
+        self._correlation = iterate.posterior.correlation
+        self._units: Array | None = None
+        observations = iterate.observations
+        if observations is not None:
+            inverse = inverted(iterate.view.root)
+            self._units = inverse @ iterate.posterior.root
+            self._own = inverse @ observations.own(iterate.view.tau) @ _up(inverse)
+            self._share = observations.apart / observations.copies[:, None, None]
 
     def times(self, q: Array) -> Array:
         """C q."""
-        n, D = q.shape
-        product: Array = (self._C.reshape(n * D, n * D) @ q.ravel()).reshape(n, D)
-        return product
+        if self._units is None:
+            return self._correlation.times(q)
+        return times(self._units, self._correlation.times(times(_up(self._units), q)))
 
     def sandwich(self, P: Array) -> Array:
-        """Σ_j C_ij P_j C_ji."""
-        n, D, _ = P.shape
-        right = (P @ self._C).reshape(n * D, n, D).transpose(1, 0, 2)
-        product: Array = self._C @ right
-        return product
+        """Σ_j C_ij P_j C_ji, and what the observations vary by among themselves."""
+        if self._units is None:
+            return self._correlation.sandwich(P)
+        through = self._units @ self._correlation.sandwich(_up(self._units) @ P @ self._units)
+        return through @ _up(self._units) + self._share * (self._own @ P @ self._own)
+
+    def columns(self, i: int, repeated: bool) -> Array:
+        """C_ji for all j, (n, D, D), of one observation of i and others; its own row's if repeated."""
+        blocks = self._correlation.columns(i)
+        if self._units is not None:
+            blocks = self._units @ blocks @ self._units[i].T
+            blocks[i] = np.eye(blocks.shape[1]) - self._own[i]
+        if not repeated:
+            blocks[i] = 0.0
+        return blocks
 
     def apply(self, flat: Array) -> Array:
         """J (P, q)."""
@@ -60,6 +84,25 @@ class JointLinearised:
         """(I − Jᵀ)⁻¹ right, and whether the tolerance was reached."""
         return gmres(lambda x: x - self.apply_transposed(x), right, rtol=rtol, dimension=_LONG_KRYLOV)
 
+    def marginals_after(self, step: Array) -> tuple[Array, Array]:
+        """L⁻¹(m' − m), exactly, and L⁻¹ V' L⁻ᵀ, roughly, after a step (P, q).
+
+        The mean follows from (I + P C) x = q; the precision of a marginal grows by what the others
+        would add to it alone, which is exact for a single site.
+        """
+        P, q = self.iterate.split(step)
+        D = q.shape[1]
+
+        def product(flat: Array) -> Array:
+            x = flat.reshape(q.shape)
+            return (x + times(P, self.times(x))).ravel()
+
+        pull, _ = gmres(product, q.ravel(), rtol=_MEAN_ACCURACY, dimension=_KRYLOV)
+        growth, vectors = np.linalg.eigh(np.eye(D) + self.sandwich(P))
+        shrunk = 1.0 / np.clip(growth, _LEAST, 1.0 / _LEAST)[:, None, :]
+        variance = (vectors * shrunk) @ np.swapaxes(vectors, 1, 2)
+        return self.times(pull.reshape(q.shape)), symmetric(variance)
+
     def spectral_radius(self) -> float:
         """Max |eigenvalue of J|."""
         size = len(self.iterate.residual)
@@ -73,10 +116,43 @@ class JointLinearised:
 
 
 def joint_newton_step(problem: JointProblem, iterate: JointIterate, *, time: float) -> Array:
-    """A Newton step in the residual's units, or an implicit step of pseudo-time."""
+    """A Newton step in the residual's units, or an implicit step of pseudo-time.
+
+    As for two classes (``postlin.newton``) a second solve corrects what the first has missed.
+    """
+    linearised = JointLinearised(iterate)
     rtol = min(_ROUGH, max(iterate.size, _FINE))
-    return JointLinearised(iterate).solve(iterate.residual, time=time, rtol=rtol)
+    step = linearised.solve(iterate.residual, time=time, rtol=rtol)
+    if np.isfinite(time):
+        return step
+    missed = _residual_after(problem, iterate, linearised, step)
+    if missed is None:
+        return step
+    correction = linearised.solve(missed, time=time, rtol=rtol)
+    is_small = np.abs(correction).max() < _SMALL * np.abs(step).max()
+    return step + correction if is_small else step
+
+
+def _residual_after(
+    problem: JointProblem, iterate: JointIterate, linearised: JointLinearised, step: Array
+) -> Array | None:
+    """The residual to expect after a step; None where there is no telling."""
+    m, L, _, _ = iterate.view
+    b, variance = linearised.marginals_after(step)
+    sites = iterate.moved(step)
+    try:
+        root = L @ root_of(variance)
+    except np.linalg.LinAlgError:
+        return None
+    wanted = problem.propose(JointView(m + times(L, b), root, *sites)).sites
+    up = np.swapaxes(L, 1, 2)
+    missing = wanted.tau - sites.tau
+    return _flat(symmetric(up @ missing @ L), times(up, wanted.nu - sites.nu - times(missing, m)))
 
 
 def _flat(P: Array, q: Array) -> Array:
     return np.concatenate([P.ravel(), q.ravel()])
+
+
+def _up(matrices: Array) -> Array:
+    return np.swapaxes(matrices, 1, 2)

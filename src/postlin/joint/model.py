@@ -11,13 +11,24 @@ from postlin._typing import Array
 from postlin.fixed_point import Record, Solution, solve
 from postlin.gradient import EXACT
 from postlin.hyperparameters import Hyperparameters
-from postlin.joint.evidence import log_evidence, value_and_gradient
+from postlin.joint.evidence import adjoint_at, log_evidence
 from postlin.joint.linearised import JointLinearised, joint_newton_step
 from postlin.joint.nodes import contrasts
 from postlin.joint.prior import Prior
 from postlin.joint.problem import JointProblem
 from postlin.joint.rules import JointRule
-from postlin.kernels import Gram, Points, Term, bind, bind_checked, full_gram
+from postlin.joint.warm_start import JointSitePath
+from postlin.kernels import (
+    Gram,
+    Points,
+    Term,
+    WhiteSplit,
+    bind,
+    bind_checked,
+    can_split,
+    full_gram,
+    split_white,
+)
 from postlin.schedules import Schedule
 from postlin.sites import Sites
 from postlin.solved import Solved
@@ -26,21 +37,6 @@ from postlin.solved import Solved
 def kernels_of(kernel: Kernel) -> list[Kernel]:
     """One kernel for all classes, or one for each."""
     return list(kernel.kernels) if isinstance(kernel, CompoundKernel) else [kernel]
-
-
-class NearestSites:
-    """Where to start at new hyperparameters: at the last sites that were solved for."""
-
-    def __init__(self, start: Sites | None) -> None:
-        self._last = start
-
-    def add(self, theta: Array, sites: Sites) -> None:
-        """Remember the sites found at theta."""
-        self._last = sites
-
-    def predict(self, theta: Array) -> Sites | None:
-        """Sites to start from at theta."""
-        return self._last
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,7 +55,10 @@ class JointApproximation(Solved):
 
 @dataclass
 class JointModel:
-    """Everything about a fit but the hyperparameters; labels are indices of classes."""
+    """Everything about a fit but the hyperparameters; labels are indices of classes.
+
+    Weights treat white noise as every observation's own, so that integer ones mean repeated rows.
+    """
 
     X: Any
     y: np.ndarray
@@ -77,21 +76,22 @@ class JointModel:
     def check(self, kernel: Kernel) -> None:
         """Raise ``ValueError`` where a kernel makes no covariance of the data."""
         points = Points(self.X)
-        self._terms = [bind_checked(part, points, len(self.y)) for part in kernels_of(kernel)]
+        smooth, _ = self._split(kernel)
+        self._terms = [bind_checked(part, points, len(self.y)) for part in smooth]
 
     def forget(self) -> None:
         """Drop what is kept between kernels."""
         self._terms = None
 
-    def path(self, start: Sites | None) -> NearestSites:
+    def path(self, start: Sites | None) -> JointSitePath:
         """What remembers sites along a search."""
-        return NearestSites(start)
+        return JointSitePath(start)
 
     def infer(
         self, at: Hyperparameters, start: Sites | None = None, tol: float | None = None
     ) -> "JointFitted":
         """The approximation at these hyperparameters."""
-        problem, grams = self._problem(at)
+        problem, grams, splits = self._problem(at)
         solution = solve(
             problem,  # type: ignore[arg-type]  # it has the methods that are asked of a Problem
             self.schedule,
@@ -100,15 +100,24 @@ class JointModel:
             max_iter=self.max_iter,
             newton=joint_newton_step,
         )
-        return JointFitted(at, grams, JointApproximation(problem, solution))
+        return JointFitted(at, grams, splits, JointApproximation(problem, solution))
 
     def revive(self, at: Hyperparameters, sites: Sites, record: Record) -> JointApproximation:
         """The approximation that was found before, from its sites."""
-        problem, _ = self._problem(at)
+        problem, *_ = self._problem(at)
         return JointApproximation(problem, Solution(problem.iterate(sites), record))
 
-    def _problem(self, at: Hyperparameters) -> tuple[JointProblem, list[Gram]]:
-        kernels = kernels_of(at.kernel)
+    def _split(self, kernel: Kernel) -> tuple[list[Kernel], list[WhiteSplit | None]]:
+        """The kernels without the white noise that is to be treated apart, and how they were split."""
+        kernels = kernels_of(kernel)
+        if self.weight is None:
+            return kernels, [None] * len(kernels)
+        splits = [split_white(part) if can_split(part) else None for part in kernels]
+        parts = zip(kernels, splits, strict=True)
+        return [split.smooth if split else part for part, split in parts], splits
+
+    def _problem(self, at: Hyperparameters) -> tuple[JointProblem, list[Gram], list[WhiteSplit | None]]:
+        kernels, splits = self._split(at.kernel)
         if self._terms is None:
             points = Points(self.X)
             self._terms = [bind(kernel, points) for kernel in kernels]
@@ -117,7 +126,11 @@ class JointModel:
             for term, kernel in zip(self._terms, kernels, strict=True)
         ]
         prior = Prior.of([gram.K for gram in grams], contrasts(self.n_classes))
-        return JointProblem(prior, self.y, self.n_classes, self.rule, self.weight), grams
+        levels = [split.noise if split else 0.0 for split in splits] if any(splits) else None
+        if levels is not None and self.weight is not None:
+            prior.add_noise(levels, 1.0 / np.maximum(self.weight, 1.0))
+        problem = JointProblem(prior, self.y, self.n_classes, self.rule, self.weight, levels)
+        return problem, grams, splits
 
 
 class JointFitted(NamedTuple):
@@ -125,6 +138,7 @@ class JointFitted(NamedTuple):
 
     at: Hyperparameters
     grams: list[Gram]
+    splits: list[WhiteSplit | None]
     approximation: JointApproximation
 
     def gradient(self) -> Array:
@@ -134,10 +148,21 @@ class JointFitted(NamedTuple):
     def value_and_gradient(self, accuracy: float) -> tuple[float, Array]:
         """The log evidence at the fixed point, and its gradient."""
         found = self.approximation
-        value, by_kernels = value_and_gradient(found.problem, found.solution.iterate, accuracy)
-        slopes = [
-            slope
-            for gram, K_bar in zip(self.grams, by_kernels, strict=True)
-            for slope in gram.pull_back(K_bar)
-        ]
+        problem, iterate = found.problem, found.solution.iterate
+        value, mean_bar, variance_bar = adjoint_at(problem, iterate, accuracy)
+        by_kernels = iterate.posterior.pull_back(mean_bar, variance_bar)
+        slopes: list[float] = []
+        parts = zip(kernels_of(self.at.kernel), self.grams, self.splits, strict=True)
+        for k, (kernel, gram, split) in enumerate(parts):
+            by_smooth = gram.pull_back(by_kernels[k])
+            if split is None:
+                slopes += by_smooth
+                continue
+            by_noise = problem.observations.by_noise(
+                iterate.view.tau,
+                by_kernels[k].diagonal(),
+                variance_bar,
+                problem.prior.directions[k],
+            )
+            slopes += split.merged(kernel, by_smooth, by_noise)
         return (value if found.converged else found.log_evidence), np.array(slopes, dtype=float)

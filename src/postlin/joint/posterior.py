@@ -1,19 +1,25 @@
 """The Gaussian posterior of all contrasts of all points, given sites in matrices.
 
-Two matrices of (n D)²: the Cholesky factor of B = I + Sᵀ prior S, T = S Sᵀ block by block, and
-W = L⁻¹ Sᵀ prior, from which Σ = prior − Wᵀ W. A third where the covariance itself is asked for.
+One matrix of (n D)²: the Cholesky factor of B = I + Sᵀ prior S, T = S Sᵀ block by block; then its
+inverse, for the variances; then the posterior correlation where somebody asks for it. As for
+two classes all follows from B⁻¹: Vᵢ = Sᵢ⁻ᵀ(I − (B⁻¹)ᵢᵢ)Sᵢ⁻¹ and Σᵢⱼ = −Sᵢ⁻ᵀ(B⁻¹)ᵢⱼSⱼ⁻¹.
 """
 
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import blas, lapack
+from scipy.linalg import blas
 
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
+from postlin.joint.correlation import BlockCorrelation
+from postlin.joint.factor import BlockFactor
 from postlin.joint.prior import Prior
-from postlin.joint.sites import symmetric, times
+from postlin.joint.sites import root_of, symmetric, times
 from postlin.sites import Sites
+
+#: Roots of T's eigenvalues are kept above this: so weak they change no bit of B, but can be divided by.
+_WEAKEST = 1e-100
 
 
 class JointPosterior:
@@ -23,54 +29,46 @@ class JointPosterior:
         self.prior = prior
         self.sites = sites
         values, vectors = np.linalg.eigh(sites.tau)
-        self._S = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]  # T = S Sᵀ
-        self.half_log_det = float(np.log(self._factor.diagonal()).sum())
+        roots = np.sqrt(np.maximum(values, _WEAKEST**2))[:, None, :]
+        self._S = vectors * roots  # T = S Sᵀ
+        self._inverse_S = np.swapaxes(vectors / roots, 1, 2)
+        self.half_log_det = self._factor.half_log_det
         # a = (I + T prior)⁻¹ ν and the mean is prior · a
         target = times(np.swapaxes(self._S, 1, 2), prior.times(sites.nu))
-        inner = self._solve(target.ravel()).reshape(sites.nu.shape)
+        inner = self._factor.solve(target.ravel()).reshape(sites.nu.shape)
         self.weights: Array = sites.nu - times(self._S, inner)
         self.mean: Array = prior.times(self.weights)
 
     @cached_property
-    def _factor(self) -> Array:
-        B = self.prior.between(self._S)
-        B[np.diag_indices_from(B)] += 1.0
-        factor, failed = lapack.dpotrf(B.T, lower=1, overwrite_a=1, clean=1)
-        if failed:
-            raise NotPositiveDefiniteError(
-                "the covariance matrix is not positive semi-definite, or holds NaN or infinity."
-            )
-        L: Array = factor
-        return L
-
-    def _solve(self, x: Array) -> Array:
-        half = blas.dtrsv(self._factor, x, lower=1)
-        result: Array = blas.dtrsv(self._factor, half, lower=1, trans=1)
-        return result
-
-    def _whitened(self, prior: Prior) -> Array:
-        """L⁻¹ Sᵀ prior; columns in Fortran's order."""
-        right = np.asfortranarray(prior.right_of(self._S))
-        result: Array = blas.dtrsm(1.0, self._factor, right, lower=1, overwrite_b=1)
-        return result
-
-    @cached_property
-    def _pulled(self) -> Array:
-        return self._whitened(self.prior)
+    def _factor(self) -> BlockFactor:
+        return BlockFactor(self.prior.between(self._S), len(self._S))
 
     @cached_property
     def variance(self) -> Array:
         """Posterior covariances of each point's contrasts, (n, D, D)."""
-        return _explained_away(self._pulled, self.prior.blocks())
+        gains, inverse = self._factor.gains(), self._inverse_S
+        return symmetric(np.swapaxes(inverse, 1, 2) @ gains @ inverse)
 
     @cached_property
+    def root(self) -> Array:
+        """Lower triangular roots of the variances."""
+        try:
+            return root_of(self.variance)
+        except np.linalg.LinAlgError:
+            raise NotPositiveDefiniteError("a posterior variance has no digit left.") from None
+
+    @cached_property
+    def correlation(self) -> BlockCorrelation:
+        """L⁻¹ Σ L⁻ᵀ with the roots L; its array is the factor's, which is given up."""
+        scale = self._inverse_S @ np.swapaxes(np.linalg.inv(self.root), 1, 2)
+        array = self._factor.into_inverse()
+        del self._factor
+        return BlockCorrelation(array, scale)
+
+    @property
     def covariance(self) -> Array:
-        """Σ, (n D, n D)."""
-        lower = blas.dsyrk(-1.0, self._pulled, trans=1, lower=1)
-        sigma: Array = np.tril(lower)
-        sigma += np.tril(lower, -1).T
-        self.prior.add_to(sigma)
-        return sigma
+        """Σ, (n D, n D), as a matrix of its own."""
+        return self.correlation.scaled(self.root)
 
     @property
     def log_normaliser(self) -> float:
@@ -78,9 +76,14 @@ class JointPosterior:
         return 0.5 * float(np.sum(self.sites.nu * self.mean)) - self.half_log_det
 
     def release(self) -> None:
-        """Give the matrices back; what else is asked for costs a factorisation."""
-        for name in ("_factor", "_pulled", "covariance"):
+        """Give the matrix back; what else is asked for costs a factorisation."""
+        for name in ("_factor", "correlation"):
             self.__dict__.pop(name, None)
+
+    def _whitened(self, prior: Prior) -> Array:
+        """R⁻¹ Sᵀ prior; columns in Fortran's order."""
+        self.__dict__.pop("correlation", None)
+        return self._factor.whiten(np.asfortranarray(prior.right_of(self._S)))
 
     def predict(self, cross: Prior, variances: list[Array]) -> tuple[Array, Array]:
         """Means (m, D) and covariances (m, D, D) at new points, from covariances with them."""
@@ -102,21 +105,27 @@ class JointPosterior:
         Rᵀ V̄ R + ½(Rᵀm̄ aᵀ + a m̄ᵀR + a aᵀ − Q); a kernel has its part of it along its directions.
         """
         n, D = self.sites.nu.shape
-        T = self.sites.tau
-        TS = T @ self.covariance.reshape(n, D, n * D)
-        R = -TS.reshape(n * D, n * D).T
-        R[np.diag_indices(n * D)] += 1.0
-        Rm = (R.T @ mean_bar.ravel()).reshape(n, D)
-        VR = (variance_bar @ R.reshape(n, D, n * D)).reshape(n * D, n, D)
-        TR = (T @ R.reshape(n, D, n * D)).reshape(n * D, n, D)  # Q
-        R3 = R.reshape(n * D, n, D)
+        T, L, C, a = self.sites.tau, self.root, self.correlation, self.weights
+        up, inverse = np.swapaxes(L, 1, 2), np.linalg.inv(L)
+        Rm = mean_bar - times(T, times(L, C.times(times(up, mean_bar))))
+        scaled_bar = up @ variance_bar @ L
+        own = np.arange(n)
         parts = []
         for directions in self.prior.directions:
-            K_bar = np.zeros((n, n))
+            K_bar = np.zeros((n, n), order="F")
             for d in directions:
-                half = np.outer(Rm @ d, self.weights @ d)
-                K_bar += 0.5 * (half + half.T + np.outer(self.weights @ d, self.weights @ d))
-                K_bar += (R3 @ d).T @ (VR @ d) - 0.5 * (TR @ d).reshape(n, D, n).transpose(0, 2, 1) @ d
+                u = (up @ T) @ d
+                along = C.along(u)  # (n, D, n): L⁻¹ Σ T d
+                half = np.outer(Rm @ d + 0.5 * (a @ d), a @ d)
+                K_bar += 0.5 * (half + half.T)
+                K_bar += 0.5 * np.einsum("ia,iaj->ij", u, along)
+                K_bar[own, own] -= 0.5 * (T @ d) @ d
+                along *= -1.0
+                along[own, :, own] += inverse @ d  # L⁻¹ R d
+                weighted = scaled_bar @ along
+                K_bar += blas.dgemm(
+                    1.0, along.reshape(n * D, n).T, weighted.reshape(n * D, n).T, trans_b=1
+                )
             parts.append(symmetric(K_bar))
         return parts
 

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from postlin._typing import Array
+from postlin.joint.batches import in_batches
+from postlin.triangles import diagonal_of
 
 
 class Prior(NamedTuple):
@@ -25,6 +27,17 @@ class Prior(NamedTuple):
             return cls(covariances, [np.eye(H.shape[1])])
         return cls(covariances, [row[None] for row in H])
 
+    def add_noise(self, levels: list[float], parts: Array) -> None:
+        """Add to the covariances parts (n,) of white noise, in place."""
+        for K, level in zip(self.covariances, levels, strict=True):
+            diagonal_of(K)[:] += level * parts
+
+    def noise(self, levels: list[float]) -> Array:
+        """The covariance (D, D) that white noise of the kernels makes."""
+        parts = zip(levels, self.directions, strict=True)
+        total: Array = np.sum([level * d.T @ d for level, d in parts], axis=0)
+        return total
+
     @property
     def dimension(self) -> int:
         """D, the number of contrasts."""
@@ -37,15 +50,22 @@ class Prior(NamedTuple):
         return product
 
     def between(self, S: Array) -> Array:
-        """Sᵀ prior S, (n D, n D), for blocks S (n, D, D)."""
+        """Sᵀ prior S, (n D, n D), for blocks S (n, D, D): the lower triangle, in Fortran's order."""
         n, D, _ = S.shape
-        total = np.zeros((n, D, n, D))
-        for K, d in zip(self.covariances, self.directions, strict=True):
-            turned = np.einsum("mb,iba->iam", d, S).reshape(n * D, -1)
-            part = (turned @ turned.T).reshape(n, D, n, D)
-            part *= K[:, None, :, None]
-            total += part
-        return total.reshape(n * D, n * D)
+        result = np.empty((n * D, n * D), order="F")
+        turned = [np.einsum("mb,iba->iam", d, S).reshape(n * D, -1) for d in self.directions]
+
+        def work(part: slice) -> None:
+            columns = slice(part.start * D, part.stop * D)
+            target = result.T[columns, columns.start :]
+            target[:] = 0.0
+            for K, t in zip(self.covariances, turned, strict=True):
+                block = (t[columns] @ t[columns.start :].T).reshape(-1, D, n - part.start, D)
+                block *= K[part, None, part.start :, None]
+                target += block.reshape(target.shape)
+
+        in_batches(work, n, n * D * D)
+        return result
 
     def right_of(self, S: Array) -> Array:
         """Sᵀ prior, (n D, m D)."""

@@ -9,6 +9,7 @@ import numpy as np
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.joint.nodes import contrasts, normal_nodes
+from postlin.joint.observations import JointObservations
 from postlin.joint.posterior import JointPosterior
 from postlin.joint.prior import Prior
 from postlin.joint.rules import JointRule
@@ -19,7 +20,10 @@ _EPS = float(np.finfo(float).eps)
 
 
 class JointView(NamedTuple):
-    """What is known where the sites stand: the posterior marginal, its root, and the site."""
+    """What is known where the sites stand: the posterior marginal, its root, and the site.
+
+    Where points stand for several observations, the marginal is that of one of them.
+    """
 
     mean: Array  # (n, D)
     root: Array  # (n, D, D), lower triangular
@@ -36,6 +40,7 @@ class JointProblem:
     n_classes: int
     rule: JointRule
     weight: Array | None = None  # how many observations each point stands for; None: one
+    levels: list[float] | None = None  # the kernels' white noise that is each observation's own
 
     @cached_property
     def H(self) -> Array:  # noqa: N802
@@ -47,15 +52,28 @@ class JointProblem:
         """What stands for a standard normal."""
         return normal_nodes(self.n_classes - 1, self.rule.nodes)
 
+    @property
+    def size(self) -> int:
+        """Rows of the largest matrix."""
+        return len(self.y) * (self.n_classes - 1)
+
+    @cached_property
+    def observations(self) -> JointObservations | None:
+        """The weights, where they are of observations with noise of their own."""
+        if self.weight is None or self.levels is None:
+            return None
+        return JointObservations(self.weight, self.prior.noise(self.levels))
+
     def iterate(self, sites: Sites) -> "JointIterate":
         """The point of the iteration at these sites."""
         posterior = JointPosterior(self.prior, sites)
-        try:
-            root = root_of(posterior.variance)
-        except np.linalg.LinAlgError:
-            raise NotPositiveDefiniteError("a posterior variance has no digit left.") from None
+        root = posterior.root
+        if self.observations is not None:
+            root = root_of(
+                posterior.variance + self.observations.apart * self.observations.own(sites.tau)
+            )
         view = JointView(posterior.mean, root, *sites)
-        return JointIterate(posterior, view, self.propose(view))
+        return JointIterate(posterior, view, self.propose(view), self.observations)
 
     def try_iterate(self, sites: Sites) -> "JointIterate | None":
         """``iterate``, or nothing where the sites make no posterior."""
@@ -99,6 +117,7 @@ class JointIterate:
     posterior: JointPosterior
     view: JointView
     proposal: Proposal
+    observations: JointObservations | None = None  # with noise of their own; None: there is none
 
     @cached_property
     def scaled_tau(self) -> Array:

@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from postlin._typing import Array
 from postlin.joint.sites import AtMode, ByRegression, Proposal, outer, symmetric, times
-from postlin.joint.softmax import SoftmaxMoments
+from postlin.joint.softmax import SoftmaxMoments, label_spread
 from postlin.sites import Sites
 
 #: The nodes of expectations. Against 2¹⁵ of them, over random Gaussians with standard deviations of
@@ -55,7 +55,7 @@ class JointPL(JointRule):
         self, y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array
     ) -> ByRegression:
         """Statistical linear regression of the label at the posterior marginal."""
-        return ByRegression.at(SoftmaxMoments.at(mean, root, H, z, weights), root, mean, y)
+        return ByRegression.at(y, mean, root, H, z, weights)
 
     def propose_cautiously(
         self, y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array
@@ -65,10 +65,8 @@ class JointPL(JointRule):
         As in the binary rule: a badly misclassified point keeps its pull while its precision goes.
         """
         moments = SoftmaxMoments.at(mean, root, H, z, weights)
-        rows = np.arange(len(y))
-        own = moments.slopes[rows, y]
-        given = moments.given_class[rows, :, y]
-        spread = np.einsum("nq,qd,qe->nde", given, z, z, optimize=True) - outer(own, own)
+        own = moments.slopes[np.arange(len(y)), y]
+        spread = label_spread(y, mean, root, H, z, weights) - outer(own, own)
         excess = symmetric(np.eye(mean.shape[1]) - spread - moments.explained)
         values, vectors = np.linalg.eigh(excess)
         above = (vectors * np.maximum(values, 0.0)[:, None, :]) @ np.swapaxes(vectors, 1, 2)

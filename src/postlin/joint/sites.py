@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from postlin._typing import Array
+from postlin.joint.changes import Regressed, packed, regression_changes, unpacked
 from postlin.joint.softmax import SoftmaxMoments
 from postlin.sites import Sites
 
@@ -37,13 +38,13 @@ def root_of(matrices: Array) -> Array:
 
 def times(matrices: Array, vectors: Array) -> Array:
     """Point by point."""
-    product: Array = np.einsum("nde,ne->nd", matrices, vectors)
+    product: Array = (matrices @ vectors[:, :, None])[:, :, 0]
     return product
 
 
 def outer(one: Array, other: Array) -> Array:
     """Point by point."""
-    product: Array = np.einsum("nd,ne->nde", one, other)
+    product: Array = one[:, :, None] * other[:, None]
     return product
 
 
@@ -113,46 +114,35 @@ class Weighted(Proposal):
 class ByRegression(Proposal):
     """PL: statistical linear regression of the label at the posterior marginal."""
 
-    moments: SoftmaxMoments
+    found: Regressed
     y: np.ndarray
-    solved: Array  # N = (I − A)⁻¹
+    H: Array
+    nodes: tuple[Array, Array]
 
     @classmethod
-    def at(cls, moments: SoftmaxMoments, root: Array, mean: Array, y: np.ndarray) -> "ByRegression":
+    def at(
+        cls, y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array
+    ) -> "ByRegression":
         """The proposal for labels y, indices of classes."""
-        eye = np.eye(mean.shape[1])
-        solved = symmetric(inverted(eye - moments.explained))
-        own = moments.slopes[np.arange(len(y)), y]
+        moments = SoftmaxMoments.at(mean, root, H, z, weights)
+        solved = symmetric(inverted(np.eye(mean.shape[1]) - moments.explained))
         scaled = symmetric(solved @ moments.explained)
-        return cls(root, mean, scaled, times(solved, own), moments, y, solved)
+        pull = times(solved, moments.slopes[np.arange(len(y)), y])
+        found = Regressed(moments.mean, moments.slopes, solved, scaled, pull)
+        return cls(root, mean, scaled, pull, found, y, H, (z, weights))
+
+    @cached_property
+    def _local(self) -> Array:
+        return regression_changes(self.nodes, self.H, self.mean, self.root, self.y, self.found)
 
     def change(self, b: Array, E: Array) -> tuple[Array, Array]:
         """Through p̄, G and A."""
-        stretch = half_lower(E)
-        d_log, d_slopes = self.moments.change(b, stretch)
-        p, G, N = self.moments.mean, self.moments.slopes, self.solved
-        half = np.einsum("nc,ncd,nce->nde", p, G, d_slopes + 0.5 * d_log[:, :, None] * G, optimize=True)
-        d_explained = half + np.swapaxes(half, 1, 2)
-        d_own = d_slopes[np.arange(len(self.y)), self.y]
-        X, pull = self.scaled_tau, self.pull
-        turn = X @ stretch
-        P = N @ d_explained @ N - turn - np.swapaxes(turn, 1, 2)
-        q = times(X, b) + times(N, times(d_explained, pull) + d_own)
-        return P, q - times(np.swapaxes(stretch, 1, 2), pull)
+        q, P = unpacked(times(self._local, packed(b, E)), b.shape[1])
+        return P, q
 
     def pull_back(self, P: Array, q: Array) -> tuple[Array, Array]:
         """``change`` in reverse."""
-        p, G, N = self.moments.mean, self.moments.slopes, self.solved
-        X, pull = self.scaled_tau, self.pull
-        stretch_bar = -2.0 * X @ P - outer(pull, q)
-        n_bar = times(N, q)
-        explained_bar = symmetric(N @ P @ N + outer(n_bar, pull))
-        towards = np.einsum("nde,nce->ncd", explained_bar, G, optimize=True)
-        log_bar = p * np.sum(G * towards, axis=2)
-        slope_bar = 2.0 * p[:, :, None] * towards
-        slope_bar[np.arange(len(self.y)), self.y] += n_bar
-        shift, stretch = self.moments.pull_back(log_bar, slope_bar)
-        return times(X, q) + shift, symmetric(half_lower(stretch_bar + stretch))
+        return unpacked(times(np.swapaxes(self._local, 1, 2), packed(q, P)), q.shape[1])
 
 
 @dataclass(frozen=True)

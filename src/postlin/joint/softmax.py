@@ -8,55 +8,91 @@ asks is
 where p_c is softmax's probability of class c and G_c = Lᵀ ∇ log p̄_c. A is the covariance of the
 conditional means of z: so I − A, the mean of its conditional covariances, is positive semi-definite.
 The scalars of the binary likelihoods are g₊ and g₋ for G, and −g₊g₋ v for A.
+
+Expectations are sums over nodes, of which there are many: they are made for a few points at a time,
+and nothing of their size is kept.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import logsumexp
 
 from postlin._typing import Array
+from postlin.joint.batches import in_batches
+
+
+class AtNodes:
+    """Softmax at the nodes of a few points."""
+
+    def __init__(self, mean: Array, root: Array, H: Array, z: Array, weights: Array) -> None:
+        self.z = z
+        self.scaled: Array = H @ root  # (b, C, D)
+        log_p = self.scaled @ z.T
+        log_p += (mean @ H.T)[:, :, None]
+        log_p -= log_p.max(axis=1, keepdims=True)
+        log_p -= np.log(np.exp(log_p).sum(axis=1, keepdims=True))
+        self.log_p: Array = log_p  # (b, C, Q)
+        top = log_p.max(axis=2, keepdims=True)
+        given = np.exp(log_p - top)
+        given *= weights
+        total = given.sum(axis=2, keepdims=True)
+        given /= total
+        self.given: Array = given  # weights of the nodes given each class, (b, C, Q)
+        self.log_mean: Array = (top + np.log(total))[:, :, 0]  # log p̄, (b, C)
+
+    @property
+    def slopes(self) -> Array:
+        """G, (b, C, D)."""
+        G: Array = self.given @ self.z
+        return G
+
+    def spread(self, y: np.ndarray) -> Array:
+        """E[z zᵀ | y], (b, D, D)."""
+        weighted = self.given[np.arange(len(y)), y][:, None, :] * self.z.T
+        moments: Array = weighted @ self.z
+        return moments
+
+    @cached_property
+    def _middle(self) -> Array:
+        """Σ_c p_c scaled_c, (b, D, Q): what the slope of log p_c is measured from."""
+        middle: Array = np.swapaxes(self.scaled, 1, 2) @ np.exp(self.log_p)
+        return middle
+
+    def log_slopes(self, y: np.ndarray) -> tuple[Array, Array]:
+        """Derivatives of log p̄_y by shift and stretch, dm = L shift and dL = L stretch."""
+        rows = np.arange(len(y))
+        by_z = self.scaled[rows, y][:, :, None] - self._middle
+        by_z *= self.given[rows, y][:, None, :]
+        return by_z.sum(axis=2), by_z @ self.z
+
+    def responses(self, products: Array) -> Array:
+        """E[product · ∂ log p_c/∂z | c], (b, C, D, U), for products (Q, U) of coordinates."""
+        by_z = self.scaled[:, :, :, None] - self._middle[:, None]
+        by_z *= self.given[:, :, None, :]
+        means: Array = by_z @ products
+        return means
 
 
 @dataclass(frozen=True)
 class SoftmaxMoments:
     """Softmax averaged over Gaussians N(m, L Lᵀ), point by point."""
 
-    log_p: Array  # (n, Q, C): log softmax at the nodes
-    scaled: Array  # (n, C, D): H L
-    z: Array  # (Q, D)
-    weights: Array  # (Q,)
+    log_mean: Array  # log p̄, (n, C)
+    slopes: Array  # G, (n, C, D)
 
     @classmethod
     def at(cls, mean: Array, root: Array, H: Array, z: Array, weights: Array) -> "SoftmaxMoments":
         """At means (n, D) and lower triangular roots (n, D, D)."""
-        scaled = H @ root
-        f = (mean @ H.T)[:, None, :] + np.einsum("qd,ncd->nqc", z, scaled, optimize=True)
-        return cls(f - logsumexp(f, axis=2, keepdims=True), scaled, z, weights)
+        log_mean = np.empty((len(mean), len(H)))
+        slopes = np.empty((len(mean), *H.shape))
 
-    @cached_property
-    def p(self) -> Array:
-        """Softmax at the nodes, (n, Q, C)."""
-        return np.exp(self.log_p)
+        def work(part: slice) -> None:
+            at_nodes = AtNodes(mean[part], root[part], H, z, weights)
+            log_mean[part], slopes[part] = at_nodes.log_mean, at_nodes.slopes
 
-    @cached_property
-    def _tilted(self) -> tuple[Array, Array]:
-        """Weights of the nodes given each class, (n, Q, C), and log p̄, (n, C)."""
-        top = self.log_p.max(axis=1, keepdims=True)
-        tilted = self.weights[:, None] * np.exp(self.log_p - top)
-        total = tilted.sum(axis=1, keepdims=True)
-        return tilted / total, (top + np.log(total))[:, 0]
-
-    @property
-    def given_class(self) -> Array:
-        """Weights of the nodes given each class, (n, Q, C)."""
-        return self._tilted[0]
-
-    @property
-    def log_mean(self) -> Array:
-        """Log p̄, (n, C)."""
-        return self._tilted[1]
+        in_batches(work, len(mean), H.shape[0] * len(z))
+        return cls(log_mean, slopes)
 
     @cached_property
     def mean(self) -> Array:
@@ -64,33 +100,34 @@ class SoftmaxMoments:
         return np.exp(self.log_mean)
 
     @cached_property
-    def slopes(self) -> Array:
-        """G, (n, C, D)."""
-        G: Array = np.einsum("nqc,qd->ncd", self.given_class, self.z, optimize=True)
-        return G
-
-    @cached_property
     def explained(self) -> Array:
         """A, (n, D, D)."""
         G = self.slopes
-        A: Array = np.einsum("nc,ncd,nce->nde", self.mean, G, G, optimize=True)
+        A: Array = np.swapaxes(self.mean[:, :, None] * G, 1, 2) @ G
         return A
 
-    def change(self, shift: Array, stretch: Array) -> tuple[Array, Array]:
-        """(d log p̄, dG) for dm = L shift and dL = L stretch: arrays (n, D) and (n, D, D)."""
-        d_z = shift[:, None] + np.einsum("nde,qe->nqd", stretch, self.z, optimize=True)
-        s = np.einsum("nqd,ncd->nqc", d_z, self.scaled, optimize=True)
-        s -= np.sum(self.p * s, axis=2, keepdims=True)
-        weighted = self.given_class * s
-        d_log = weighted.sum(axis=1)
-        d_slopes = np.einsum("nqc,qd->ncd", weighted, self.z, optimize=True)
-        return d_log, d_slopes - self.slopes * d_log[:, :, None]
 
-    def pull_back(self, log_bar: Array, slope_bar: Array) -> tuple[Array, Array]:
-        """The adjoint of ``change``: (shift, stretch) from adjoints on log p̄ (n, C) and G (n, C, D)."""
-        constant = log_bar - np.sum(self.slopes * slope_bar, axis=2)
-        by_node = np.einsum("qd,ncd->nqc", self.z, slope_bar, optimize=True) + constant[:, None]
-        by_node *= self.given_class
-        by_node -= self.p * by_node.sum(axis=2, keepdims=True)
-        by_z = np.einsum("nqc,ncd->nqd", by_node, self.scaled, optimize=True)
-        return by_z.sum(axis=1), np.einsum("nqd,qe->nde", by_z, self.z, optimize=True)
+def label_slopes(
+    y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array
+) -> tuple[Array, Array, Array]:
+    """Log p̄_y, (n,), and its derivatives by shift, (n, D), and stretch, (n, D, D)."""
+    value, shift, stretch = np.empty(len(y)), np.empty_like(mean), np.empty_like(root)
+
+    def work(part: slice) -> None:
+        at_nodes = AtNodes(mean[part], root[part], H, z, weights)
+        value[part] = np.take_along_axis(at_nodes.log_mean, y[part, None], axis=1)[:, 0]
+        shift[part], stretch[part] = at_nodes.log_slopes(y[part])
+
+    in_batches(work, len(y), H.shape[0] * len(z))
+    return value, shift, stretch
+
+
+def label_spread(y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array) -> Array:
+    """E[z zᵀ | y], (n, D, D)."""
+    spread = np.empty_like(root)
+
+    def work(part: slice) -> None:
+        spread[part] = AtNodes(mean[part], root[part], H, z, weights).spread(y[part])
+
+    in_batches(work, len(y), H.shape[0] * len(z))
+    return spread

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 from sklearn.gaussian_process.kernels import Kernel, Sum, WhiteKernel
 
 
@@ -11,6 +12,12 @@ class WhiteSplit(NamedTuple):
     smooth: Kernel
     noise: float
     is_white: tuple[bool, ...]  # for each free log-parameter of the whole kernel
+
+    def merged(self, kernel: Kernel, by_smooth: list[float], by_noise: float) -> list[float]:
+        """Slopes by the whole kernel's log-parameters: white noise back in its place among them."""
+        levels = iter(np.exp(kernel.theta[list(self.is_white)]))
+        rest = iter(by_smooth)
+        return [by_noise * next(levels) if white else next(rest) for white in self.is_white]
 
 
 def can_split(kernel: Kernel) -> bool:
