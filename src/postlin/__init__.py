@@ -14,6 +14,8 @@ from postlin.inference import Approximation, infer
 from postlin.rules import EP, PL, Laplace
 from postlin.search import Evaluation
 from postlin.sites import Sites
+from postlin.sparse.parquet import parquet
+from postlin.sparse.sources import stream
 
 __version__ = "0.1.0"
 
@@ -34,7 +36,9 @@ __all__ = [
     "infer",
     "likelihoods",
     "load",
+    "parquet",
     "rules",
     "save",
     "schedules",
+    "stream",
 ]
