@@ -32,7 +32,9 @@ class Moments(NamedTuple):
 def moments(chunk):
     """A share that uses all of a chunk."""
     w = chunk.y if chunk.weight is None else chunk.y * chunk.weight
-    return Moments(len(chunk.y), w @ chunk.X, chunk.X.T @ (w[:, None] * chunk.X))
+    signed = w[:, None] * chunk.X  # summed row by row: the same bits wherever it lies in memory
+    second = np.stack([(signed * x[:, None]).sum(axis=0) for x in chunk.X.T])
+    return Moments(len(chunk.y), signed.sum(axis=0), second)
 
 
 @pytest.fixture(scope="module")
