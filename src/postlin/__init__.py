@@ -3,6 +3,7 @@
 from postlin import datasets, likelihoods, rules, schedules
 from postlin.classifier import GPClassifier
 from postlin.exceptions import (
+    CheckpointError,
     ConvergenceWarning,
     ImproperCavityError,
     ModelFileError,
@@ -23,6 +24,7 @@ __all__ = [
     "EP",
     "PL",
     "Approximation",
+    "CheckpointError",
     "ConvergenceWarning",
     "Evaluation",
     "GPClassifier",
