@@ -1,7 +1,7 @@
 """A model: data, likelihood and rule, from which every kernel makes an approximation."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
@@ -24,11 +24,14 @@ from postlin.kernels import (
 from postlin.likelihoods import WithNoise
 from postlin.observations import Observations
 from postlin.problem import Problem
-from postlin.rules import Rule
+from postlin.rules import EP, Rule
 from postlin.schedules import Schedule
 from postlin.sites import Sites
 from postlin.triangles import diagonal_of
 from postlin.warm_start import SitePath
+
+#: EP that has not converged and still moves by more than this, in units of the marginal, is lost.
+_LOST = 0.1
 
 
 @dataclass
@@ -48,6 +51,19 @@ class Model:
     fold_noise: bool = False
     weight: Array | None = None
     _term: Term | None = field(default=None, repr=False)
+
+    #: How exact the adjoint of a gradient may be asked to be.
+    adjoint_accuracy: ClassVar[float] = EXACT
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return len(self.y)
+
+    def is_lost(self, approximation: Approximation) -> bool:
+        """Whether the evidence means nothing: EP's is that of a fixed point, and else of any size."""
+        apart = not approximation.converged and approximation.residual > _LOST
+        return apart and isinstance(self.rule, EP) and self.schedule.iterations is None
 
     def __getstate__(self) -> dict[str, Any]:
         """Distances are made again where they are needed again."""
@@ -141,16 +157,9 @@ class Fitted(NamedTuple):
             by_noise = problem.observations.by_noise(tau, K_bar.diagonal(), adjoint.variance_bar)
         else:
             by_noise = by_parameters.get("variance", 0.0)
-        by_kernel = self._by_kernel(self.prior.gram.pull_back(K_bar), by_noise)
+        by_kernel = self.prior.gram.pull_back(K_bar)
+        if self.prior.split is not None:
+            by_kernel = self.prior.split.join(self.at.kernel.theta, by_kernel, by_noise)
         likelihood = self.at.likelihood
         by_likelihood = [by_parameters[name] * getattr(likelihood, name) for name in likelihood.free]
         return value, np.array(by_kernel + by_likelihood, dtype=float)
-
-    def _by_kernel(self, by_smooth: list[float], by_noise: float) -> list[float]:
-        """White noise that is treated apart back in its place among the kernel's parameters."""
-        split = self.prior.split
-        if split is None:
-            return by_smooth
-        levels = iter(np.exp(self.at.kernel.theta[list(split.is_white)]))
-        rest = iter(by_smooth)
-        return [by_noise * next(levels) if white else next(rest) for white in split.is_white]

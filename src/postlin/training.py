@@ -14,7 +14,6 @@ from postlin._typing import Array
 from postlin.hyperparameters import Hyperparameters
 from postlin.optimisers import Optimizer, optimise
 from postlin.search import Callback, Search, logger
-from postlin.sites import Sites
 
 
 @contextmanager
@@ -52,7 +51,7 @@ def train(
     *,
     restarts: int = 0,
     rng: np.random.RandomState,
-    starts: Sequence[Sites | None],
+    starts: Sequence[Any],
     callback: Callback | None = None,
     keep_on_interrupt: bool = False,
 ) -> Training:
@@ -90,7 +89,7 @@ def _best_of_all(
     """The best optimum over all starts, and what its optimiser complained of."""
     bounds = at.bounds
     starts = at.starts
-    starts += [rng.uniform(bounds[:, 0], bounds[:, 1]) for _ in range(restarts)]
+    starts += [at.drawn(rng) for _ in range(restarts)]
     ends = []
     for k, theta in enumerate(starts):
         if k > 0:

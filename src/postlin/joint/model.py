@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
@@ -70,6 +70,18 @@ class JointModel:
     max_iter: int
     weight: Array | None = None
     _terms: list[Term] | None = field(default=None, repr=False)
+
+    #: How exact the adjoint of a gradient may be asked to be.
+    adjoint_accuracy: ClassVar[float] = EXACT
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return len(self.y)
+
+    def is_lost(self, approximation: JointApproximation) -> bool:
+        """Whether the evidence means nothing: never, it is bounded at any sites."""
+        return False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_terms": None}
