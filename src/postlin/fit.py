@@ -1,7 +1,8 @@
 """What a fit leaves: hyperparameters, sites, and how they were found."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
@@ -36,22 +37,26 @@ class Fit(ABC):
         self.evidence_path_ = training.path
         self.complaint = training.message
         self.interrupted = training.interrupted
-        self.record: Record = approximation.solution.record
-        self._sites = tuple(approximation.sites)
+        self.record: Record = self._record_of(approximation)
+        self._sites = self._kept_of(approximation)
         self._approximation: Any = approximation
         self._loo: Array | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_approximation": None}
 
+    def _record_of(self, approximation: Any) -> Record:
+        """How inference went."""
+        record: Record = approximation.solution.record
+        return record
+
+    def _kept_of(self, approximation: Any) -> tuple[Array, ...]:
+        """What the approximation can be made again from: its sites."""
+        return tuple(approximation.sites)
+
     def complaints(self) -> list[Warning]:
         """What must be known about the fit."""
-        model = self.model
-        found: list[Warning] = list(
-            complaints(
-                self.record, model.rule, model.schedule, model.tol, model.max_iter, "max_iter_predict"
-            )
-        )
+        found: list[Warning] = list(self._inference_complaints())
         texts = self.hyperparameters.at_bounds() if self.evidence_path_ else []
         if self.complaint is not None:
             texts = [
@@ -65,6 +70,35 @@ class Fit(ABC):
             ]
         return found + [ConvergenceWarning(text) for text in texts]
 
+    def _inference_complaints(self) -> Sequence[Warning]:
+        """What must be known about its inference."""
+        model = self.model
+        return complaints(
+            self.record, model.rule, model.schedule, model.tol, model.max_iter, "max_iter_predict"
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows were used."""
+        return len(self.y_train_)
+
+    def spectral_radius(self) -> float:
+        """Of the undamped map at the solution."""
+        return float(self.approximation_.spectral_radius())
+
+    def row_numbers(self, kept: Any) -> np.ndarray:
+        """The rows used, as they were passed to ``fit``, where those kept of them count."""
+        numbers: np.ndarray = kept[self.rows]
+        return numbers
+
+    #: Whether what is asked of single rows takes a pass over the data.
+    takes_passes: ClassVar[bool] = False
+
+    @property
+    def effort(self) -> str:
+        """What the last inference took, in words."""
+        return f"factorisations: {self.record.n_factorisations}"
+
     def release(self) -> None:
         """Drop the matrices until they are asked for."""
         self._approximation = None
@@ -73,7 +107,7 @@ class Fit(ABC):
     def approximation_(self) -> Any:
         """The approximation of the posterior over latent values."""
         if self._approximation is None:
-            with blas_threads(len(self.y_train_)):
+            with blas_threads(self.n_rows):
                 self._approximation = self.model.revive(self.hyperparameters, self.sites, self.record)
             self.model.forget()
         return self._approximation
@@ -82,6 +116,15 @@ class Fit(ABC):
     def sites(self) -> Sites:
         """The Gaussian factors."""
         return Sites(*self._sites)
+
+    @property
+    def start(self) -> Any:
+        """From where a similar problem may start."""
+        return self.sites
+
+    def _warn(self, approximation: Any) -> None:
+        """Say what must be known about an inference that a user has asked for."""
+        approximation.warn(self.model.schedule, self.model.tol, self.model.max_iter, 6)
 
     @property
     def kernel_(self) -> Kernel:
@@ -133,7 +176,7 @@ class Fit(ABC):
     def loo_log_probabilities(self) -> Array:
         """``log_probabilities`` of the rows used, each as if it had not been."""
         if self._loo is None:
-            with blas_threads(len(self.y_train_)):
+            with blas_threads(self.n_rows):
                 self._loo = self._left_out()
         return self._loo
 
@@ -170,9 +213,9 @@ class Fit(ABC):
         here = self.hyperparameters.at(theta)
         if not clone_kernel:
             self.hyperparameters = here
-        with blas_threads(len(self.y_train_)):
-            fitted = self.model.infer(here, self.sites)
-            fitted.approximation.warn(self.model.schedule, self.model.tol, self.model.max_iter, 5)
+        with blas_threads(self.n_rows):
+            fitted = self.model.infer(here, self.start)
+            self._warn(fitted.approximation)
             value = fitted.approximation.log_evidence
             gradient = fitted.gradient() if eval_gradient else None
         self.model.forget()

@@ -1,8 +1,8 @@
 """Checkpoints: a file that is whole at any time, and says what it belongs to.
 
-All that a fit computes follows from the sums that its passes make. So a journal of these is enough to go on
-from: a search that is run again gets from it, at once, what it got before, and works on where it ended. Of
-inferences that are over only their results are kept.
+All that a fit computes follows from the sums that its passes make. So a journal of these is enough to
+go on from: a search that is run again gets from it, at once, what it got before, and works on where it
+ended. Of inferences that are over only their results are kept.
 """
 
 import json
@@ -28,7 +28,9 @@ class Journal:
         self._file = file
         self.steps: list[dict[str, Any]] = content.get("steps", [])
         self.passes: list[tuple[str, Any]] = [tuple(p) for p in content.get("passes", [])]
+        self._open: dict[str, Any] | None = None
         self._step = self._pass = 0
+        self._live = False
 
     def content(self) -> dict[str, Any]:
         """What goes into the file."""
@@ -36,20 +38,29 @@ class Journal:
 
     def step(self, theta: Any) -> dict[str, Any] | None:
         """The next inference, if it is known and was made at theta."""
+        self.close()
         self._step += 1
-        self._pass = 0
         if self._step <= len(self.steps):
             if _same(self.steps[self._step - 1]["theta"], theta):
                 return self.steps[self._step - 1]
             # rounding has led elsewhere, as on another machine: what was to follow is of no use
             self.steps, self.passes = self.steps[: self._step - 1], []
+        if self._live:  # passes in the file belong to the first inference that is not
+            self.passes = []
+        self._live = True
         return None
 
-    def close(self, step: dict[str, Any]) -> None:
+    def open(self, step: dict[str, Any]) -> None:
+        """An inference is made; its passes are kept as long as there may be more of them."""
+        self._open = step
+
+    def close(self) -> None:
         """The present inference is over."""
-        self.steps.append(step)
-        self.passes = []
-        self._file.write_now_and_then()
+        if self._open is not None:
+            self.steps.append(self._open)
+            self._open, self.passes = None, []
+            self._file.write_now_and_then()
+        self._pass = 0
 
     def known(self, share: str) -> Any:
         """What the next pass of the present inference gave; None where that is not known."""
@@ -69,6 +80,7 @@ class Journal:
 
     def finish(self) -> None:
         """The search is over: of the states only the last is wanted."""
+        self.close()
         for step in self.steps[:-1]:
             step["state"] = None
         self.passes = []
@@ -123,8 +135,8 @@ def read(path: Path, fingerprint: str) -> dict[str, Any]:
             about = json.loads(bytes(file["about"]))
             if about["format"] != _FORMAT:
                 raise CheckpointError(
-                    f"{str(path)!r} is a checkpoint in format {about['format']}, and this version reads "
-                    f"format {_FORMAT}: remove it to begin anew."
+                    f"{str(path)!r} is a checkpoint in format {about['format']}, and this version "
+                    f"reads format {_FORMAT}: remove it to begin anew."
                 )
             content: dict[str, Any] = _unpacked(about["content"], file)
             found = about["fingerprint"]

@@ -4,6 +4,7 @@ Tasks keep nothing: each loads its rows itself, so that a worker may die at any 
 again elsewhere. The state of a pass is one task, from which workers get it from each other.
 """
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -163,6 +164,27 @@ def _block(parts: list[tuple[Any, Any, Any]], first: int, number: int) -> Block:
         blocks.append(check_finite(checked(X, y, weight, first, number)))
         first += len(blocks[-1].y)
     return joined(blocks)
+
+
+def lazily(function: Callable[[Any], Any], X: Any, dtype: Any, width: int | None) -> Any:
+    """A Dask array of what a function makes of each partition, with so many columns or none."""
+    array = importlib.import_module("dask.array")
+    d = [] if width is None else [1]
+    if hasattr(X, "chunks"):
+        X = X.rechunk({1: -1})
+        chunks = (X.chunks[0],) if width is None else (X.chunks[0], (width,))
+        drop = [1] if width is None else None
+        return X.map_blocks(
+            function,
+            dtype=dtype,
+            chunks=chunks,
+            drop_axis=drop,
+            meta=np.empty((0,) * (1 + len(d)), dtype),
+        )
+    shape = (np.nan,) if width is None else (np.nan, width)
+    delayed = _dask().delayed(function, pure=True)
+    parts = [array.from_delayed(delayed(part), shape, dtype) for part in X.to_delayed()]
+    return array.concatenate(parts, allow_unknown_chunksizes=True)
 
 
 def _dask() -> Any:

@@ -87,17 +87,18 @@ def _counts(y: np.ndarray) -> "Counter[Any]":
     return Counter(dict(zip(labels.tolist(), counts.tolist(), strict=True)))
 
 
-def encode(block: Block, classes: np.ndarray) -> np.ndarray:
-    """The labels as indices of the classes; all must be known."""
+def encode(block: Block, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The labels as indices of the classes, and which rows count: of these all must be known."""
+    used = np.ones(len(block.y), bool) if block.weight is None else block.weight > 0
     codes = np.minimum(np.searchsorted(classes, block.y), len(classes) - 1)
-    strange = np.flatnonzero(classes[codes] != block.y)
+    strange = np.flatnonzero(used & (classes[codes] != block.y))
     if len(strange):
         i = strange[0]
         raise ValueError(
             f"row {block.first + i} has the label {block.y[i]!s} (chunk {block.number}), which is none "
             f"of the classes ({', '.join(map(str, classes[:6]))}{', …' if len(classes) > 6 else ''})."
         )
-    return codes
+    return codes, used
 
 
 def survey(source: Source, engine: Engine, seed: int) -> Survey:

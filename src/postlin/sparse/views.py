@@ -34,18 +34,15 @@ class View:
         """How many rows have a part."""
         return int(self.survey.used[self.sign != 0].sum())
 
-    def __call__(self, block: Block) -> Chunk:
-        """The rows that have a part."""
+    def __call__(self, block: Block) -> tuple[np.ndarray, Chunk]:
+        """The rows that have a part, with their indices in the data."""
         check_width(block, self.survey.n_features)
-        if block.weight is not None and not block.weight.all():
-            kept = block.weight > 0
-            block = block._replace(X=block.X[kept], y=block.y[kept], weight=block.weight[kept])
-        codes = encode(block, self.survey.classes)
-        X, y, weight = block.X, self.sign[codes], self._weight(block, codes)
-        if not y.all():
-            kept = y != 0
-            X, y, weight = X[kept], y[kept], None if weight is None else weight[kept]
-        return Chunk(X, y, weight, block.first)
+        codes, used = encode(block, self.survey.classes)
+        y, weight = self.sign[codes], self._weight(block, codes)
+        used &= y != 0
+        kept: Any = slice(None) if used.all() else used  # nothing is copied where nothing is dropped
+        chunk = Chunk(block.X[kept], y[kept], None if weight is None else weight[kept], block.first)
+        return block.first + np.flatnonzero(used), chunk
 
     def _weight(self, block: Block, codes: np.ndarray) -> Array | None:
         """None in all chunks where all rows have weight one."""
@@ -75,8 +72,42 @@ class Work:
         return Counted(len(block.y), pairwise_sum(map(self._piece, pieces)))
 
     def _piece(self, block: Block) -> Any:
-        chunk = self.view(block)
+        _, chunk = self.view(block)
         return self.share(chunk) if len(chunk.y) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """Arrays with an entry for each of some rows; those of the rows that follow are appended."""
+
+    parts: Any  # of any depth
+
+    def __add__(self, other: "Gathered") -> "Gathered":
+        return Gathered(_joined(self.parts, other.parts))
+
+
+def _joined(one: Any, other: Any) -> Any:
+    if isinstance(one, tuple):
+        parts = [_joined(a, b) for a, b in zip(one, other, strict=True)]
+        return type(one)(*parts) if hasattr(one, "_fields") else tuple(parts)
+    return np.concatenate([one, other])
+
+
+@dataclass(frozen=True, eq=False)
+class Gather:
+    """A share: what a function makes of a chunk, row by row, with the rows' indices."""
+
+    view: View
+    of_chunk: Callable[[Chunk], tuple[Any, ...]]
+
+    def __call__(self, block: Block) -> Counted:
+        """In pieces, where a chunk is very large."""
+        pieces = (block.part(i, i + CHUNK) for i in range(0, len(block.y), CHUNK))
+        return Counted(len(block.y), pairwise_sum(map(self._piece, pieces)))
+
+    def _piece(self, block: Block) -> Gathered | None:
+        rows, chunk = self.view(block)
+        return Gathered((rows, *self.of_chunk(chunk))) if len(rows) else None
 
 
 class SourceRows(Rows):
@@ -91,8 +122,18 @@ class SourceRows(Rows):
 
     def total(self, share: Callable[[Chunk], S]) -> S:
         """One pass over the source."""
+        total: S = self._passed(Work(self._view, share), type(share).__name__)
+        return total
+
+    def gather(self, of_chunk: Callable[[Chunk], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """The rows' indices in the data, and what a function makes of each of them."""
+        gathered: Gathered = self._passed(Gather(self._view, of_chunk), "Gather")
+        parts: tuple[Any, ...] = gathered.parts
+        return parts
+
+    def _passed(self, work: Callable[[Any], Counted], name: str) -> Any:
         began = time.perf_counter()
-        counted = self.engine.total(self._source, Work(self._view, share))
+        counted = self.engine.total(self._source, work)
         expected = self._view.survey.n
         if counted is None:
             raise ValueError(
@@ -105,6 +146,5 @@ class SourceRows(Rows):
                 "every pass must give the same rows."
             )
         seconds = time.perf_counter() - began
-        logger.debug("%s over %s rows in %.2f s", type(share).__name__, f"{self.n:,}", seconds)
-        total: S = counted.share
-        return total
+        logger.debug("%s over %s rows in %.2f s", name, f"{self.n:,}", seconds)
+        return counted.share
