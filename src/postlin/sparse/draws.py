@@ -48,7 +48,10 @@ class Drawn:
         """Without those that are too many; rows stay in their order."""
         if len(self.keys) <= self.k:
             return self
-        chosen = np.sort(np.argpartition(self.keys, self.k - 1)[: self.k])
+        return self.where(np.sort(np.argpartition(self.keys, self.k - 1)[: self.k]))
+
+    def where(self, chosen: Any) -> "Drawn":
+        """Some of them."""
         weight = None if self.weight is None else self.weight[chosen]
         return Drawn(self.k, self.keys[chosen], self.X[chosen], self.y[chosen], weight)
 

@@ -1,13 +1,13 @@
 """From a source of labelled rows to fits with inducing points."""
 
 import hashlib
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-import postlin
 from postlin._threads import blas_threads, threads
 from postlin._typing import Array
 from postlin.fit import Fit
@@ -102,7 +102,9 @@ def _points(plan: Plan, data: Surveyed, seed: int, checkpoint: Checkpoint | None
     known = {} if checkpoint is None else checkpoint.choices
     if "Z" not in known:
         n = int(data.survey.used.sum())
-        known["Z"] = inducing_points(plan.sparse.inducing, data.survey.sample, n, seed)
+        known["Z"] = inducing_points(
+            plan.sparse.inducing, data.survey.sample, n, seed, data.survey.sample_weight
+        )
     Z: Array = known["Z"]
     return Z
 
@@ -187,7 +189,7 @@ def fingerprint(plan: Plan, data: Surveyed) -> str:
     """Of data and parameters: what a checkpoint belongs to."""
     found = data.survey
     parts = [
-        postlin.__version__,
+        importlib.import_module("postlin").__version__,
         plan.settings,
         found.n,
         found.n_features,

@@ -16,10 +16,16 @@ _ROWS_A_POINT = 40
 _ROUNDS = 20
 
 
-def inducing_points(inducing: Any, sample: Array, n: int, seed: int) -> Array:
-    """The points that ``inducing`` asks for, (m, d), given a sample of the n rows of the data."""
+def inducing_points(
+    inducing: Any, sample: Array, n: int, seed: int, weight: Array | None = None
+) -> Array:
+    """The points that ``inducing`` asks for, (m, d), given a sample of the n rows of the data.
+
+    A row of weight w counts as w rows.
+    """
     if isinstance(inducing, Integral) and not isinstance(inducing, bool):
-        return _k_means(int(inducing), sample, n, seed)
+        weight = np.ones(len(sample)) if weight is None else weight
+        return _k_means(int(inducing), sample, weight, n, seed)
     return _given(inducing, sample.shape[1], n)
 
 
@@ -34,7 +40,7 @@ def check_inducing(inducing: Any) -> None:
         )
 
 
-def _k_means(m: int, sample: Array, n: int, seed: int) -> Array:
+def _k_means(m: int, sample: Array, weight: Array, n: int, seed: int) -> Array:
     """Centres of clusters: spread as the data are, and inside them."""
     if m > n:
         raise ValueError(
@@ -42,9 +48,9 @@ def _k_means(m: int, sample: Array, n: int, seed: int) -> Array:
             "exact inference."
         )
     chosen = np.random.default_rng(seed).permutation(len(sample))[: _ROWS_A_POINT * m]
-    rows, counts = np.unique(sample[chosen], axis=0, return_counts=True)
+    rows, counts = _distinct(sample[chosen], weight[chosen])
     if m > len(rows):
-        rows, counts = np.unique(sample, axis=0, return_counts=True)
+        rows, counts = _distinct(sample, weight)
     if m > len(rows):
         raise ValueError(
             f"inducing={m} asks for more points than X has distinct rows, {len(rows)}"
@@ -57,6 +63,13 @@ def _k_means(m: int, sample: Array, n: int, seed: int) -> Array:
         warnings.simplefilter("ignore", ConvergenceWarning)  # the last rounds hardly move them
         centres: Array = means.fit(rows, sample_weight=counts).cluster_centers_
     return centres
+
+
+def _distinct(rows: Array, weight: Array) -> tuple[Array, Array]:
+    """Each row once, and its weight in sum."""
+    distinct, place = np.unique(rows, axis=0, return_inverse=True)
+    total: Array = np.bincount(place.ravel(), weight).astype(np.float64)
+    return distinct, total
 
 
 def _given(inducing: Any, d: int, n: int) -> Array:

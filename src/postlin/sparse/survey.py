@@ -27,7 +27,8 @@ class Survey:
     counts: np.ndarray  # rows of each class
     used: np.ndarray  # those of them whose weight is not zero
     weighted: bool  # whether any weight differs from one
-    sample: Array  # rows drawn at random, in their order
+    sample: Array  # rows that count, drawn at random, in their order
+    sample_weight: Array | None  # and what they count
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ class Look:
         if self.classes is not None:
             encode(block, self.classes)
         weight = np.ones(len(block.y)) if block.weight is None else block.weight
-        drawn = Draw(SAMPLE, self.seed)(block._replace(weight=None, y=np.zeros(len(block.y))))
+        drawn = Draw(SAMPLE, self.seed)(block._replace(weight=weight, y=np.zeros(len(block.y))))
         return Seen(
             block.part(0, 0),
             len(block.y),
@@ -75,7 +76,7 @@ class Look:
             _counts(block.y[weight > 0]),
             block.y.dtype,
             bool((weight != 1.0).any()),
-            drawn,
+            drawn.where(drawn.weight != 0),
         )
 
 
@@ -121,4 +122,5 @@ def survey(source: Source, engine: Engine, seed: int) -> Survey:
         np.array([seen.used[label] for label in classes.tolist()]),
         seen.weighted,
         seen.drawn.X,
+        seen.drawn.weight,
     )
