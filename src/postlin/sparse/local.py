@@ -32,6 +32,8 @@ from postlin.sites import Marginals, Sites, SiteView
 
 #: A move smaller than this, in units of the marginal, is followed once more and then is none.
 _SOLVED = 1e-7
+#: Newton's method is used below this; farther away it may end at any of several solutions.
+_NEAR = 0.3
 #: A row with a larger move than this left is not solved.
 _UNSOLVED = 1e-6
 #: Most evaluations of the rule for a row.
@@ -170,8 +172,8 @@ class _Newton:
         size = np.maximum(np.abs(move[0]) * view.variance, np.abs(move[1]) * np.sqrt(view.variance))
         better = sound & (size < self.size)
         # a plain step was taken because nothing helped: it is followed whatever it leads to
-        better |= sound & np.isfinite(size) & (self.halvings > _HALVINGS)
-        step = self._steps(safe, view, proposal, move, q)
+        better |= sound & np.isfinite(size) & ((self.halvings > _HALVINGS) | (self.size >= _NEAR))
+        step = np.where(size < _NEAR, self._steps(safe, view, proposal, move, q), 0.5 * q * move)
         solved = better & (size < _SOLVED)
         stuck = ~better & (self.size < _UNSOLVED) & (self.halvings > 0)  # rounding has taken over
         for old, new in ((self.tau, safe.tau), (self.nu, safe.nu), (self.size, size)):
