@@ -2,9 +2,9 @@
 
     python benchmarks/sparse_convergence.py [--settings 100] [--seed 0] [--tol 1e-6] [--rule pl]
 
-Every setting draws a data set of the paper, a likelihood, m inducing points by k-means and a kernel: variance
-from 0.1 to 10,000, length scale from 0.3 to 10 times the root of the number of features, white noise from
-0.001 to 1. Settings that do not converge within 200 passes are flagged, as they are to a user.
+Every setting draws a data set of the paper, a likelihood, m inducing points by k-means and a kernel:
+variance from 0.1 to 10,000, length scale from 0.3 to 10 times the root of the number of features, white
+noise from 0.001 to 1. Settings that do not converge within 200 passes are flagged, as they are to a user.
 """
 
 import argparse
@@ -82,8 +82,8 @@ def main() -> None:
         flagged += not found.converged
         print(
             f"{setting.data:14s}  {likelihood.name:15s} {setting.m:4d}  {setting.variance:8.3g}  "
-            f"{setting.length_scale:6.3g}  {setting.noise:5.2g}  {found.n_passes:6d}  {found.residual:8.1e}  "
-            f"{found.log_evidence:9.3f}{'' if found.converged else '  NOT CONVERGED'}",
+            f"{setting.length_scale:6.3g}  {setting.noise:5.2g}  {found.n_passes:6d}  "
+            f"{found.residual:8.1e}  {found.log_evidence:9.3f}{'' if found.converged else '  NOT CONVERGED'}",
             flush=True,
         )
     together = [count for counts in passes.values() for count in counts]

@@ -30,7 +30,7 @@ _LOW, _HIGH = -0.7, 3.0
 #: A residual that has not halved in so many passes has stalled.
 _PATIENCE = 8
 #: A warm start with a larger residual is no better than a cold one.
-_WORTHWHILE = 3.0
+_WORTHWHILE = 30.0
 #: Plain steps after a stall before acceleration is tried again.
 _PAUSE = 6
 
