@@ -24,6 +24,7 @@ from postlin.kernels import (
 from postlin.likelihoods import WithNoise
 from postlin.observations import Observations
 from postlin.problem import Problem
+from postlin.quasi_newton import Worth
 from postlin.rules import EP, Rule
 from postlin.schedules import Schedule
 from postlin.sites import Sites
@@ -54,6 +55,8 @@ class Model:
 
     #: How exact the adjoint of a gradient may be asked to be.
     adjoint_accuracy: ClassVar[float] = EXACT
+    #: What is worth an evaluation of the evidence in a search.
+    worth: ClassVar[Worth] = Worth()
 
     @property
     def n_rows(self) -> int:

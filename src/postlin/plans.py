@@ -90,20 +90,16 @@ class Plan:
         models: Sequence[Any],
         rng: np.random.RandomState,
         before: Sequence[Fit | None],
-        at: Hyperparameters | None = None,
     ) -> Training:
-        """Search for the hyperparameters of all these models, from where an earlier fit ended.
-
-        ``at`` is another place to begin.
-        """
+        """Search for the hyperparameters of all these models, from where an earlier fit ended."""
         with shown_log(self.verbose):
             return train(
                 models,
-                self.start_after(before[0]) if at is None else at,
+                self.start_after(before[0]),
                 self.optimizer,
                 restarts=self.n_restarts,
                 rng=rng,
-                starts=[_start(b, model.n_rows) for b, model in zip(before, models, strict=True)],
+                starts=[start_of(b, model.n_rows) for b, model in zip(before, models, strict=True)],
                 callback=self.callback,
                 keep_on_interrupt=self.keep_on_interrupt,
             )
@@ -117,7 +113,7 @@ def _exactly(parameters: dict[str, Any]) -> list[str]:
     ]
 
 
-def _start(before: Fit | None, n: int) -> Any:
+def start_of(before: Fit | None, n: int) -> Any:
     """Where an earlier fit of as many rows ended."""
     return before.start if before is not None and before.n_rows == n else None
 

@@ -18,6 +18,7 @@ from postlin.joint.prior import Prior
 from postlin.joint.problem import JointProblem
 from postlin.joint.rules import JointRule
 from postlin.kernels import Gram, Points, Term, bind, bind_checked, full_gram
+from postlin.quasi_newton import Worth
 from postlin.schedules import Schedule
 from postlin.sites import Sites
 from postlin.solved import Solved
@@ -73,6 +74,8 @@ class JointModel:
 
     #: How exact the adjoint of a gradient may be asked to be.
     adjoint_accuracy: ClassVar[float] = EXACT
+    #: What is worth an evaluation of the evidence in a search.
+    worth: ClassVar[Worth] = Worth()
 
     @property
     def n_rows(self) -> int:

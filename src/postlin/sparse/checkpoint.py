@@ -8,6 +8,7 @@ ended. Of inferences that are over only their results are kept.
 import json
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,12 @@ class Checkpoint:
             self._journals[name] = Journal(self, self._stored.get(name, {}))
         return self._journals[name]
 
+    def finish(self, names: Iterable[str]) -> None:
+        """The search of these problems is over."""
+        for name in names:
+            self.journal(name).finish()
+            self.journal(coarse(name)).finish()
+
     def write_now_and_then(self) -> None:
         """Write, unless that was done a moment ago."""
         if time.monotonic() - self._written >= EVERY:
@@ -126,6 +133,11 @@ class Checkpoint:
         finally:
             temporary.unlink(missing_ok=True)
         self._written = time.monotonic()
+
+
+def coarse(name: str) -> str:
+    """What the journal of a problem's coarse search is called."""
+    return f"{name}, coarse"
 
 
 def read(path: Path, fingerprint: str) -> dict[str, Any]:

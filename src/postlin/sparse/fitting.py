@@ -11,11 +11,10 @@ import numpy as np
 from postlin._threads import blas_threads, threads
 from postlin._typing import Array
 from postlin.fit import Fit
-from postlin.hyperparameters import Hyperparameters
 from postlin.multiclass import Decomposition
-from postlin.plans import Plan
-from postlin.search import logger
+from postlin.plans import Plan, start_of
 from postlin.sparse.checkpoint import Checkpoint
+from postlin.sparse.coarse import train_sparse
 from postlin.sparse.dask import DaskEngine, DaskSource, active_client
 from postlin.sparse.engines import Engine, Threads
 from postlin.sparse.fit import SparseFit
@@ -26,7 +25,7 @@ from postlin.sparse.remembered import RememberingModel
 from postlin.sparse.sources import Source
 from postlin.sparse.survey import Survey, survey
 from postlin.sparse.views import SourceRows, View
-from postlin.training import Training
+from postlin.training import shown_log
 
 #: How far inducing points may be learned to lie outside the data, in ranges of each feature.
 _MARGIN = 0.1
@@ -135,42 +134,28 @@ def _fit(
     """All these problems with the same hyperparameters."""
     assert plan.sparse is not None
     names, models, before = zip(*group, strict=True)
-    coarse = plan.sparse.coarse_rows
     at = plan.start_after(before[0])
     if not all(b is not None and np.array_equal(b.inducing_points_, models[0].Z) for b in before):
         before = (None,) * len(models)  # a state means something with its own inducing points only
-    if coarse is not None and max(model.n_rows for model in models) > coarse:
-        at = _coarse(plan, at, names, models, coarse, rng, checkpoint)
     if plan.sparse.learn_inducing:
         at = WithPoints.of(at, models[0].Z, _box(data.survey.sample, models[0].Z))
-    remembering = [_remembering(m, checkpoint, name) for name, m in zip(names, models, strict=True)]
-    training = plan.train(remembering, rng, before, at)
-    for model in remembering:
-        if isinstance(model, RememberingModel) and model.journal is not None:
-            model.journal.finish()
+    with shown_log(plan.verbose):
+        training = train_sparse(
+            [_remembering(m, checkpoint, name) for name, m in zip(names, models, strict=True)],
+            at,
+            plan.optimizer,
+            coarse_rows=plan.sparse.coarse_rows,
+            seed=int(rng.randint(np.iinfo(np.int32).max)),
+            restarts=plan.n_restarts,
+            rng=rng,
+            starts=[start_of(b, model.n_rows) for b, model in zip(before, models, strict=True)],
+            callback=plan.callback,
+            keep_on_interrupt=plan.keep_on_interrupt,
+        )
+    if checkpoint is not None:
+        checkpoint.finish(names)
     spread = data.survey.sample.std(axis=0)
     return [SparseFit(name, models[k], training, k, spread) for k, name in enumerate(names)]
-
-
-def _coarse(
-    plan: Plan,
-    at: Hyperparameters,
-    names: Sequence[str],
-    models: Sequence[SparseModel],
-    rows: int,
-    rng: np.random.RandomState,
-    checkpoint: Checkpoint | None,
-) -> Hyperparameters:
-    """Hyperparameters from a sample of the rows."""
-    seed = int(rng.randint(np.iinfo(np.int32).max))
-    logger.info("searching on %s rows of %s first", f"{rows:,}", f"{models[0].n_rows:,}")
-    samples = [
-        _remembering(model.on(model.rows.sample(rows, seed)), checkpoint, f"{name}, coarse")
-        for name, model in zip(names, models, strict=True)
-    ]
-    training: Training = plan.train(samples, rng, [None] * len(samples), at)
-    found: Hyperparameters = training.best[0].at
-    return found
 
 
 def _remembering(model: SparseModel, checkpoint: Checkpoint | None, name: str) -> SparseModel:

@@ -27,15 +27,17 @@ from postlin._typing import Array
 from postlin.evidence import SiteScales, scales_at
 from postlin.likelihoods import BinaryLikelihood, Likelihood
 from postlin.proposals import Proposal
-from postlin.rules import Rule
+from postlin.rules import EP, Rule
 from postlin.sites import Marginals, Sites, SiteView
 
 #: A move smaller than this, in units of the marginal, is followed once more and then is none.
 _SOLVED = 1e-7
+#: Newton's method is used for smaller moves than this, and where det(I − J) is larger than that.
+_NEAR, _STABLE = 0.3, 0.05
 #: A row with a larger move than this left is not solved.
 _UNSOLVED = 1e-6
 #: Most evaluations of the rule for a row.
-_EVALUATIONS = 60
+_EVALUATIONS = 100
 #: A step is halved so often before a damped plain step is taken instead.
 _HALVINGS = 3
 #: At the start, the largest part of the precision of g that may be the row's own site.
@@ -127,82 +129,86 @@ def newton_matrix(seen: Seen, sites: Sites, proposal: Proposal) -> tuple[Array, 
 
 
 class _Newton:
-    """Newton's method for many rows, those that are solved leaving."""
+    """Newton's method for many rows, those that are solved leaving.
+
+    A badly mislabelled row may have several solutions, or creep past where there almost is one. Damped
+    plain steps lead to the same of them for all that is seen nearby, and Newton's method is used only
+    where these steps would arrive: near a solution, and where none of them points away from it.
+    """
 
     def __init__(self, method: Method, y: Array, seen: Seen, sites: Sites) -> None:
         self.method, self.y, self.seen = method, y, seen
         n = len(y)
-        self.tau, self.nu = sites.tau.copy(), sites.nu.copy()  # the best so far
-        self.size = np.full(n, np.inf)
-        self.step = np.zeros((2, n))  # what is tried from there, in (dτ, dν − m dτ)
-        self.plain = np.zeros((2, n))  # what the rule asks for there
-        self.mean = np.zeros(n)
-        self.halvings = np.zeros(n, dtype=int)
+        self.tau, self.nu = sites.tau.copy(), sites.nu.copy()
+        self.mean = np.zeros(n)  # m there
+        self.size = np.full(n, np.inf)  # how far it is from being solved
+        self.plain = np.zeros((2, n))  # half of what the rule asks for there, in (dτ, dν − m dτ)
+        self.step = np.zeros((2, n))  # what is tried next
+        self.halvings = np.zeros(n, dtype=int)  # of a step of Newton's
+        self.follow = np.ones(n, dtype=bool)  # whether it is a plain one, good whatever it leads to
 
     def keep(self, chosen: np.ndarray) -> None:
         """Go on with some rows."""
         self.y, self.seen = self.y[chosen], self.seen.at(chosen)
-        for name in ("tau", "nu", "size", "mean", "halvings"):
-            setattr(self, name, getattr(self, name)[chosen])
-        self.step, self.plain = self.step[:, chosen], self.plain[:, chosen]
+        for name in ("tau", "nu", "mean", "size", "halvings", "follow", "plain", "step"):
+            setattr(self, name, getattr(self, name)[..., chosen])
 
     def take(self, chosen: np.ndarray) -> Sites:
         """The sites of some rows."""
         return Sites(self.tau[chosen], self.nu[chosen])
 
-    def _trial(self) -> Sites:
-        tau = self.tau + self.step[0]
-        return Sites(tau, self.nu + self.step[1] + self.mean * self.step[0])
-
     def advance(self) -> np.ndarray:
         """Try the steps; says which rows are solved."""
-        trial = self._trial()
-        _, s, lam, q = self.seen
-        with np.errstate(all="ignore"):  # a step may lead out of all range: that is seen below
-            d = 1.0 / (1.0 + lam * trial.tau)
-            sound = (d > 0) & (s * trial.tau * d < 1.0) if self._needs_cavity else d > 0
-            sound &= np.isfinite(trial.tau) & np.isfinite(trial.nu)
-        safe = Sites(np.where(sound, trial.tau, self.tau), np.where(sound, trial.nu, self.nu))
-        view = self.seen.view(safe)
+        trial, sound = self._trial()
+        view = self.seen.view(trial)
         proposal = self.method.rule.propose(self.method.likelihood, self.y, view)
         d_tau = proposal.sites.tau - view.tau
         move = np.array([d_tau, proposal.sites.nu - view.nu - view.mean * d_tau])
         size = np.maximum(np.abs(move[0]) * view.variance, np.abs(move[1]) * np.sqrt(view.variance))
-        better = sound & (size < self.size)
-        # a plain step was taken because nothing helped: it is followed whatever it leads to
-        better |= sound & np.isfinite(size) & (self.halvings > _HALVINGS)
-        step = self._steps(safe, view, proposal, move, q)
-        solved = better & (size < _SOLVED)
-        stuck = ~better & (self.size < _UNSOLVED) & (self.halvings > 0)  # rounding has taken over
-        for old, new in ((self.tau, safe.tau), (self.nu, safe.nu), (self.size, size)):
-            np.copyto(old, new, where=better)
-        np.copyto(self.mean, view.mean, where=better)
-        np.copyto(self.plain, 0.5 * q * move, where=better)
-        self.halvings = np.where(better, 0, self.halvings + 1)
-        self.step = np.where(better, step, 0.5 * self.step)
-        give_up = self.halvings > _HALVINGS
-        self.step = np.where(give_up, self.plain, self.step)
-        last = self._trial()
-        np.copyto(self.tau, last.tau, where=solved)
-        np.copyto(self.nu, last.nu, where=solved)
+        good = sound & ((size < self.size) | (self.follow & np.isfinite(size)))
+        stuck = ~good & (self.size < _UNSOLVED) & (self.halvings > 0)  # rounding has taken over
+        new = (trial.tau, trial.nu, view.mean, size)
+        for old, value in zip((self.tau, self.nu, self.mean, self.size), new, strict=True):
+            np.copyto(old, value, where=good)
+        half = 0.5 * self.seen.strength * move
+        np.copyto(self.plain, half, where=good)
+        newton, arrives = self._newton(trial, proposal, move)
+        arrives &= size < _NEAR
+        self.halvings = np.where(good, 0, self.halvings + 1)
+        self.follow = np.where(good, ~arrives, self.halvings > _HALVINGS)
+        self.step = np.where(good, np.where(arrives, newton, half), 0.5 * self.step)
+        self.step = np.where(~good & self.follow, self.plain, self.step)
+        solved = good & arrives & (size < _SOLVED)
+        tau, nu = self._after()
+        np.copyto(self.tau, tau, where=solved)
+        np.copyto(self.nu, nu, where=solved)
         return np.asarray(solved | stuck)
 
-    @property
-    def _needs_cavity(self) -> bool:
-        return self.method.rule.name == "ep"
+    def _after(self) -> Sites:
+        tau = self.tau + self.step[0]
+        return Sites(tau, self.nu + self.step[1] + self.mean * self.step[0])
 
-    def _steps(self, sites: Sites, view: SiteView, proposal: Proposal, move: Array, q: Array) -> Array:
-        """Newton's, with precisions that the rule wants positive kept so."""
+    def _trial(self) -> tuple[Sites, np.ndarray]:
+        """The sites to try, those of rows where they make no Gaussian left as they are; and which do."""
+        tau, nu = self._after()
+        with np.errstate(all="ignore"):  # a step may lead out of all range
+            d = 1.0 / (1.0 + self.seen.lam * tau)
+            sound = (d > 0) & np.isfinite(tau) & np.isfinite(nu)
+            if isinstance(self.method.rule, EP):
+                sound &= self.seen.s * tau * d < 1.0  # a proper cavity
+        return Sites(np.where(sound, tau, self.tau), np.where(sound, nu, self.nu)), sound
+
+    def _newton(self, sites: Sites, proposal: Proposal, move: Array) -> tuple[Array, np.ndarray]:
+        """Newton's steps, precisions that the rule wants positive kept so; and where they may be used."""
         _, ((a, b), (c, d)) = newton_matrix(self.seen, sites, proposal)
         determinant = a * d - b * c
-        regular = np.abs(determinant) > 1e-12 * (np.abs(a * d) + np.abs(b * c))
-        inverse = np.divide(1.0, determinant, out=np.zeros_like(a), where=regular)
-        step = q * inverse * np.array([d * move[0] - b * move[1], a * move[1] - c * move[0]])
-        step = np.where(regular & np.isfinite(step).all(axis=0), step, 0.5 * q * move)
-        wanted = np.minimum(sites.tau, q * proposal.sites.tau)
+        regular = determinant > _STABLE
+        inverse = np.divide(self.seen.strength, determinant, out=np.zeros_like(a), where=regular)
+        step = inverse * np.array([d * move[0] - b * move[1], a * move[1] - c * move[0]])
+        wanted = np.minimum(sites.tau, self.seen.strength * proposal.sites.tau)
         floor = np.where(wanted > 0, 0.1 * wanted, -np.inf)
         step[0] = np.maximum(step[0], floor - sites.tau)
-        return step
+        return step, regular & np.isfinite(step).all(axis=0)
 
 
 class RowAdjoint(NamedTuple):

@@ -12,6 +12,7 @@ from postlin.hyperparameters import Hyperparameters
 from postlin.kernels import WhiteSplit, split_white
 from postlin.kernels.rectangles import moves_points
 from postlin.likelihoods import BinaryLikelihood, Likelihood, WithNoise
+from postlin.quasi_newton import Worth
 from postlin.rules import EP, Rule
 from postlin.sparse.approximation import SparseApproximation
 from postlin.sparse.basis import JITTER, Basis
@@ -72,7 +73,9 @@ class SparseModel:
     after_pass: AfterPass | None = None
 
     #: How exact the adjoint of a gradient may be asked to be: every digit is two or three passes.
-    adjoint_accuracy: ClassVar[float] = 1e-5
+    adjoint_accuracy: ClassVar[float] = 1e-4
+    #: What is worth an evaluation of the evidence in a search, which is dear.
+    worth: ClassVar[Worth] = Worth(gain=3e-7, slope=3e-2)
 
     @property
     def n_rows(self) -> int:

@@ -168,8 +168,7 @@ class GradientPass(_Pass):
         # R̄ = L_B⁻ᵀ[2τ'ĒV + (2s̄ − τ')V + pull (ē + h) + (μ̄ − τ'u) h] − 2λ̄R
         EV *= 2.0 * tau[:, None]
         EV += (2.0 * adjoint.s - tau)[:, None] * V
-        EV += np.outer(pull, self.e_bar + h)
-        EV += np.outer(adjoint.mu - tau * u, h)
+        EV += np.stack([pull, adjoint.mu - tau * u], axis=1) @ np.stack([self.e_bar + h, h])
         R_bar = self.posterior.factor.solve_transposed(EV)
         R = V @ self.posterior.factor.L.T
         R_bar -= (2.0 * adjoint.lam)[:, None] * R

@@ -27,6 +27,11 @@ class State:
         L = basis.factor.L
         return cls(np.eye(len(L)), np.zeros(len(L)), L)
 
+    def repeated(self, times: float) -> "State":
+        """As if every row had been there so many times."""
+        eye = np.eye(len(self.b))
+        return State(eye + times * (self.B - eye), times * self.b, self.L)
+
     def in_basis(self, basis: Basis) -> "State":
         """The same sites on the values at the inducing points, in another basis: a warm start.
 

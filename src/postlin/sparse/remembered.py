@@ -1,17 +1,17 @@
 """A sparse model that writes down what it computes, and computes nothing twice."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, TypeVar
 
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.hyperparameters import Hyperparameters
 from postlin.sparse.approximation import SparseApproximation
-from postlin.sparse.checkpoint import Checkpoint, Journal
+from postlin.sparse.checkpoint import Checkpoint, Journal, coarse
 from postlin.sparse.model import SparseFitted, SparseModel
 from postlin.sparse.revive import revived
-from postlin.sparse.rows import Chunk, Rows
+from postlin.sparse.rows import ArrayRows, Chunk, Rows
 from postlin.sparse.solver import SparseRecord
 
 S = TypeVar("S")
@@ -33,25 +33,40 @@ class JournalRows(Rows):
             self._journal.add(name, total)
         return total  # type: ignore[no-any-return]
 
+    def sample(self, n: int, seed: int) -> ArrayRows:
+        """Made again: it is as large as it is, and no part of an inference."""
+        return self._rows.sample(n, seed)
+
 
 @dataclass
 class RememberingModel(SparseModel):
     """The same model with a journal."""
 
-    journal: Journal | None = None
+    checkpoint: Checkpoint | None = None
+    name: str = ""
 
     @classmethod
     def of(cls, model: SparseModel, checkpoint: Checkpoint, name: str) -> "RememberingModel":
         """A model that keeps the journal of this name."""
         parts = {f.name: getattr(model, f.name) for f in fields(SparseModel)}
-        journal = checkpoint.journal(name)
-        return cls(**parts | {"rows": JournalRows(model.rows, journal)}, journal=journal)
+        rows = JournalRows(model.rows, checkpoint.journal(name))
+        return cls(**parts | {"rows": rows}, checkpoint=checkpoint, name=name)
+
+    def on(self, rows: Rows) -> "RememberingModel":
+        """The same for some of the rows, with a journal of its own."""
+        assert self.checkpoint is not None
+        return self.of(replace(self, rows=rows), self.checkpoint, coarse(self.name))
+
+    @property
+    def journal(self) -> Journal:
+        """Where it writes."""
+        assert self.checkpoint is not None
+        return self.checkpoint.journal(self.name)
 
     def infer(  # type: ignore[override]
         self, at: Hyperparameters, start: Any = None, tol: float | None = None
     ) -> "Replayed | Remembering":
         """As written, or computed and then written."""
-        assert self.journal is not None
         step = self.journal.step(at.theta)
         if step is not None:
             if "failed" in step:

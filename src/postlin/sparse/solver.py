@@ -19,8 +19,8 @@ from postlin.sparse.passes import Cautious, Evidence, Sweep, Update
 from postlin.sparse.posterior import SparsePosterior, State
 from postlin.sparse.rows import Rows
 
-#: Damping of plain steps: at first, its reduction where the residual grows, the least.
-_DAMPING, _REDUCTION, _LEAST_DAMPING = 0.5, 0.7, 0.1
+#: Damping of plain steps: at first, its reduction where iterates swing, its growth, the least.
+_DAMPING, _REDUCTION, _GROWTH, _LEAST_DAMPING = 0.5, 0.7, 1.3, 0.1
 #: Damping of the warm-up's passes.
 _WARM_UP = (1.0, 0.5, 0.5, 0.5)
 #: Anderson's: below which residual, how many earlier points, its own damping.
@@ -30,7 +30,7 @@ _LOW, _HIGH = -0.7, 3.0
 #: A residual that has not halved in so many passes has stalled.
 _PATIENCE = 8
 #: A warm start with a larger residual is no better than a cold one.
-_WORTHWHILE = 3.0
+_WORTHWHILE = 30.0
 #: Plain steps after a stall before acceleration is tried again.
 _PAUSE = 6
 
@@ -50,6 +50,13 @@ class Residual(NamedTuple):
     def size(self) -> float:
         """max(‖E‖, ‖e‖): bounds the relative change of every marginal."""
         return float(max(np.linalg.norm(self.E), np.linalg.norm(self.e)))
+
+    def turned_from(self, previous: "Residual") -> float:
+        """The cosine between this and the one before: negative when iterates swing."""
+        here = np.concatenate([self.E.ravel(), self.e])
+        before = np.concatenate([previous.E.ravel(), previous.e])
+        norms = float(np.linalg.norm(here) * np.linalg.norm(before))
+        return float(here @ before) / norms if norms > 0 else 1.0
 
 
 def residual_of(posterior: SparsePosterior, update: Update | Evidence) -> Residual:
@@ -205,11 +212,17 @@ class _Solver:
         while self._may_go_on and damping > 1e-3:
             new = self._evaluate(_moved(point, damping))
             if new is not None:
-                if new.size > point.size:
-                    self.damping = max(_LEAST_DAMPING, _REDUCTION * self.damping)
+                self._adapt(new.residual.turned_from(point.residual))
                 return self._remembered(new)
             damping *= 0.5
         return None
+
+    def _adapt(self, turn: float) -> None:
+        """Iterates that swing to and fro need damping; those that creep past a near-fold do not."""
+        if turn < -0.1:
+            self.damping = max(_LEAST_DAMPING, _REDUCTION * self.damping)
+        elif turn > 0.5:
+            self.damping = min(1.0, _GROWTH * self.damping)
 
     def _accelerated(self, point: _Point) -> _Point | None:
         """Anderson's combination of the points so far; None where it is not to be believed."""
