@@ -168,7 +168,9 @@ def check_memory(n: int, matrices: int) -> None:
         raise MemoryError(
             f"exact inference on {n:,} points needs about {needed / 2**30:.1f} GiB "
             f"({matrices} matrices of n² doubles), and {available / 2**30:.1f} GiB are available: "
-            f"fit a random subset of at most {int((available / (8 * matrices)) ** 0.5):,} rows."
+            "use inducing points (inducing=500), on several machines with Dask if need be, a GPU "
+            "(device='cuda'), or a random subset of at most "
+            f"{int((available / (8 * matrices)) ** 0.5):,} rows."
         )
 
 

@@ -143,7 +143,7 @@ def coarse(name: str) -> str:
 def read(path: Path, fingerprint: str) -> dict[str, Any]:
     """What the file holds; ``CheckpointError`` where that is no checkpoint of this problem."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             about = json.loads(bytes(file["about"]))
             if about["format"] != _FORMAT:
                 raise CheckpointError(

@@ -5,7 +5,9 @@ again elsewhere. The state of a pass is one task, from which workers get it from
 """
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeVar
@@ -62,7 +64,7 @@ class DaskEngine(Engine):
             return None
         while len(shares) > 1:
             shares = [add(shares[i : i + _FAN_IN]) for i in range(0, len(shares), _FAN_IN)]
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "4 GiB"}):
+        with _large_graphs():
             if self.client is None:
                 return shares[0].compute()  # type: ignore[no-any-return]
             return self.client.compute(shares[0]).result()  # type: ignore[no-any-return]
@@ -70,6 +72,13 @@ class DaskEngine(Engine):
     def here(self) -> Engine:
         """Without Dask."""
         return Threads(threads())
+
+
+def _large_graphs() -> Any:
+    """A context in which the state of a pass is not complained of for its size."""
+    if "distributed" not in sys.modules:  # whose settings are not there before it is
+        return nullcontext()
+    return _dask().config.set({"distributed.admin.large-graph-warning-threshold": "4 GiB"})
 
 
 def _apply(work: Callable[[Any], S], load: Any) -> S:
