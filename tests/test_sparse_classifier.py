@@ -358,6 +358,17 @@ def test_checkpoints_of_other_fits_and_files_that_are_none_are_left_alone(data, 
         assert path.read_bytes() == damaged
 
 
+def test_a_path_that_cannot_be_written_to_is_known_before_any_work(data, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        GPClassifier(inducing=5, checkpoint=tmp_path / "nowhere" / "fit.npz").fit(*data)
+
+
+def test_a_coarse_search_is_in_the_checkpoint_too(data, tmp_path):
+    path = tmp_path / "fit.npz"
+    model = GPClassifier(KERNEL, inducing=8, coarse_rows=150, checkpoint=path).fit(*data)
+    assert np.array_equal(clone(model).fit(*data).predict_proba(data[0]), model.predict_proba(data[0]))
+
+
 def _flipped(content):
     middle = len(content) // 2
     return content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]

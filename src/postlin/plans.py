@@ -65,7 +65,8 @@ class Plan:
         if sparse is not None and np.ndim(sparse.inducing):
             sparse = sparse._replace(inducing=np.asarray(sparse.inducing).tolist())
         parts = [type(kernel).__name__, *_exactly(kernel.get_params()), likelihood, self.rule, sparse]
-        options = [self.optimizer, self.n_restarts, self.fold_noise, self.tol, self.max_iter]
+        optimizer = getattr(self.optimizer, "__qualname__", self.optimizer)
+        options = [optimizer, self.n_restarts, self.fold_noise, self.tol, self.max_iter]
         return repr([*parts, *map(str, options), self.start.theta.tolist()])
 
     def without_search(self) -> "Plan":

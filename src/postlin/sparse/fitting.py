@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 
 from postlin._threads import blas_threads, threads
 from postlin._typing import Array
@@ -52,9 +53,7 @@ def engine_for(source: Source, n_jobs: int | None) -> Engine:
         return DaskEngine(client)
     if client is not None and source.loads_anywhere() is not None:
         return DaskEngine(client)
-    if n_jobs is None:
-        return Threads(threads())
-    return Threads(n_jobs if n_jobs > 0 else max(1, threads() + 1 + n_jobs))
+    return Threads(threads() if n_jobs is None else effective_n_jobs(n_jobs))
 
 
 def fit_sparse(
@@ -77,6 +76,8 @@ def fit_sparse(
         checkpoint = Checkpoint(plan.sparse.checkpoint, fingerprint(plan, data))
         seed = checkpoint.choices.setdefault("seed", seed)
     Z = _points(plan, data, seed, checkpoint)
+    if checkpoint is not None:
+        checkpoint.write()  # now, so that a path that cannot be written to is known before any work
     classes = data.survey.classes
     tasks = kind.tasks(classes, np.arange(len(classes)))  # as if there were one row of each
     signs = {task.name: _signs(task, len(classes)) for task in tasks}
