@@ -10,7 +10,7 @@ from postlin import Sites
 from postlin.evidence import log_evidence
 from postlin.gradient import adjoint_at
 from postlin.krylov import gmres
-from postlin.quasi_newton import _updated, minimise
+from postlin.quasi_newton import Worth, _updated, minimise
 from postlin.warm_start import SitePath
 
 
@@ -58,7 +58,7 @@ def test_search_finds_the_end_of_a_curved_valley():
         a, b = 1 - x[0], x[1] - x[0] ** 2
         return a**2 + 10 * b**2, np.array([-2 * a - 40 * b * x[0], 20 * b])
 
-    found = minimise(valley, np.array([-1.0, 1.0]), WIDE, gain=1e-10)
+    found = minimise(valley, np.array([-1.0, 1.0]), WIDE, worth=Worth(gain=1e-10))
     assert found.message is None
     np.testing.assert_allclose(found.x, 1.0, atol=1e-3)
     assert valley.evaluations < 40
@@ -69,7 +69,7 @@ def test_search_stops_at_bounds_and_leaves_them_again():
         centre = np.array([30.0, 1.0])  # outside, inside
         return float(np.sum((x - centre) ** 2)), 2 * (x - centre)
 
-    found = minimise(bowl, np.array([0.0, -20.0]), WIDE, gain=1e-12)
+    found = minimise(bowl, np.array([0.0, -20.0]), WIDE, worth=Worth(gain=1e-12))
     np.testing.assert_allclose(found.x, [20.0, 1.0], atol=1e-5)
 
 
@@ -81,7 +81,9 @@ def test_search_goes_downhill_where_its_region_cuts_a_narrow_valley():
         return float(g @ x + 0.5 * x @ H @ x), g + H @ x
 
     seen = []
-    found = minimise(lambda x: (seen.append(narrow(x)[0]), narrow(x))[1], np.zeros(2), WIDE, gain=1e-12)
+    found = minimise(
+        lambda x: (seen.append(narrow(x)[0]), narrow(x))[1], np.zeros(2), WIDE, worth=Worth(gain=1e-12)
+    )
     np.testing.assert_allclose(found.x, np.linalg.solve(H, -g), rtol=1e-3)
     assert max(seen) < 60.0
 
@@ -92,7 +94,7 @@ def test_search_does_not_take_a_gentle_slope_for_the_end():
             [1e-3 * np.sinh(x[0] - 8.0) / 1490.0]
         )
 
-    found = minimise(gentle, np.zeros(1), WIDE[:1], gain=1e-8)
+    found = minimise(gentle, np.zeros(1), WIDE[:1], worth=Worth(gain=1e-8))
     assert found.x[0] > 1.0
 
 
@@ -102,7 +104,7 @@ def test_search_walks_a_slope_that_flattens():
     def slope(x):
         return float(np.exp(-x[0]) + x[1] ** 2), np.array([-np.exp(-x[0]), 2 * x[1]])
 
-    found = minimise(slope, np.zeros(2), WIDE, gain=1e-8)
+    found = minimise(slope, np.zeros(2), WIDE, worth=Worth(gain=1e-8))
     assert found.value < 1e-2
 
 
@@ -112,12 +114,14 @@ def test_search_backs_out_of_where_nothing_can_be_computed():
             return 1e100, np.zeros(2)
         return float(np.sum((x - [0.2, 2.0]) ** 2)), 2 * (x - [0.2, 2.0])
 
-    found = minimise(wall, np.array([-0.5, 0.0]), WIDE, gain=1e-10)
+    found = minimise(wall, np.array([-0.5, 0.0]), WIDE, worth=Worth(gain=1e-10))
     np.testing.assert_allclose(found.x, [0.2, 2.0], atol=1e-3)
 
 
 def test_search_complains_when_it_runs_out():
-    found = minimise(lambda x: (-x[0], -np.ones(1)), np.zeros(1), np.array([[-1e9, 1e9]]), gain=1e-8)
+    found = minimise(
+        lambda x: (-x[0], -np.ones(1)), np.zeros(1), np.array([[-1e9, 1e9]]), worth=Worth(gain=1e-8)
+    )
     assert "500 evaluations" in found.message
 
 

@@ -3,6 +3,7 @@
 from postlin import datasets, likelihoods, rules, schedules
 from postlin.classifier import GPClassifier
 from postlin.exceptions import (
+    CheckpointError,
     ConvergenceWarning,
     ImproperCavityError,
     ModelFileError,
@@ -14,6 +15,8 @@ from postlin.inference import Approximation, infer
 from postlin.rules import EP, PL, Laplace
 from postlin.search import Evaluation
 from postlin.sites import Sites
+from postlin.sparse.parquet import parquet
+from postlin.sparse.sources import stream
 
 __version__ = "0.1.0"
 
@@ -21,6 +24,7 @@ __all__ = [
     "EP",
     "PL",
     "Approximation",
+    "CheckpointError",
     "ConvergenceWarning",
     "Evaluation",
     "GPClassifier",
@@ -34,7 +38,9 @@ __all__ = [
     "infer",
     "likelihoods",
     "load",
+    "parquet",
     "rules",
     "save",
     "schedules",
+    "stream",
 ]

@@ -205,10 +205,13 @@ def check_memory(n: int, matrices: int, place: Place = HOST) -> None:
     available = place.available_memory() if place.has_memory else available_memory()
     if needed > available:
         where = f" on {place.device}" if place.has_memory else ""
+        elsewhere = "" if place.has_memory else "a GPU (device='cuda'), "
         raise MemoryError(
             f"exact inference on {n:,} points needs about {needed / 2**30:.1f} GiB "
             f"({matrices} matrices of n² doubles), and {available / 2**30:.1f} GiB are available{where}"
-            f": fit a random subset of at most {int((available / (8 * matrices)) ** 0.5):,} rows."
+            ": use inducing points (inducing=500), on several machines with Dask if need be, "
+            f"{elsewhere}or a random subset of at most "
+            f"{int((available / (8 * matrices)) ** 0.5):,} rows."
         )
 
 

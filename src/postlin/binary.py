@@ -95,11 +95,7 @@ class BinaryFit(Fit):
         posterior = self.approximation_.solution.iterate.posterior
         with blas_threads(len(self.y_train_)):
             mean, covariance = posterior.predict_jointly(self.model.cross(kernel, X), kernel(X))
-            values, vectors = np.linalg.eigh(covariance)
-        # of a covariance computed by subtraction: what is negative is rounding
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        draws: Array = mean[:, None] + root @ rng.standard_normal((len(mean), n_samples))
-        return draws
+            return draws(mean, covariance, n_samples, rng)
 
     def _crossed(self, X: Any) -> Iterator[tuple[GaussianPosterior, Matrix, Any]]:
         """Covariances of the training rows with those of X, a block at a time."""
@@ -109,3 +105,11 @@ class BinaryFit(Fit):
         for first in range(0, len(X), width):
             rows = X[first : first + width]
             yield posterior, self.model.cross(kernel, rows), rows
+
+
+def draws(mean: Array, covariance: Array, n_samples: int, rng: np.random.RandomState) -> Array:
+    """Of a Gaussian whose covariance was computed by subtraction: what is negative is rounding."""
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    drawn: Array = mean[:, None] + root @ rng.standard_normal((len(mean), n_samples))
+    return drawn

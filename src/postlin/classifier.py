@@ -1,5 +1,6 @@
 """``GPClassifier``: the scikit-learn estimator. Validation, labels and plumbing; no mathematics."""
 
+import os
 import warnings
 from typing import Any, Literal, Self
 
@@ -17,16 +18,19 @@ from postlin.arrays import like, on_host, place_named, place_of
 from postlin.findings import Findings
 from postlin.fit import Fit
 from postlin.fitting import Labelled, fit_apart, fit_jointly
-from postlin.hyperparameters import Hyperparameters
 from postlin.inference import TOL
 from postlin.joint.rules import JointRule
 from postlin.likelihoods import BinaryLikelihood
-from postlin.multiclass import OneVsOne
+from postlin.multiclass import Decomposition, OneVsOne
 from postlin.optimisers import Optimizer
-from postlin.plans import plan_of
+from postlin.plans import Plan, plan_of
 from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.search import Callback
+from postlin.sparse.dask import is_dask, lazily
+from postlin.sparse.fit import SparseFit
+from postlin.sparse.fitting import fit_sparse
+from postlin.sparse.reading import refuse_source, survey_of
 
 
 class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -54,7 +58,8 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         "auto" does so where the likelihood has a parameter to learn: its estimate needs that accuracy.
     tol, max_iter_predict : float, int
         Inference is iterated until no site moves by more than ``tol`` in units of its marginal,
-        or ``max_iter_predict`` factorisations are spent.
+        or ``max_iter_predict`` factorisations are spent. With inducing points: until no marginal can
+        change by more than ``tol``, or 1e-6 if that is more, or ``max_iter_predict`` passes are spent.
     warm_start : bool, default False
         Start the next fit from the parameters and the sites of the last one.
     copy_X_train : bool, default True
@@ -70,7 +75,8 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
     class_weight : dict, "balanced" or None
         Weights of the classes; "balanced" gives all of them the same in sum.
     n_jobs : int or None
-        How many of the problems are fitted side by side. Results do not depend on it.
+        How many of the problems are fitted side by side; with inducing points, how many chunks of rows
+        are worked on side by side, by default as many as BLAS has threads. Results do not depend on it.
     device : str or None, default None
         Where matrices are kept and worked on: None is where X is, NumPy's memory or the device of a
         PyTorch tensor or of a CuPy array; "cuda", "cuda:1" and other devices of PyTorch's
@@ -81,8 +87,18 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Whether Ctrl-C ends the search for hyperparameters at the best found so far, with a warning,
         rather than the fit.
     verbose : int, default 0
-        1 shows a line a fit, 2 a line an evaluation of the evidence, on standard error, through
-        the logger ``postlin``.
+        1 shows a line a fit, 2 a line an evaluation of the evidence and, with inducing points, a pass
+        over the data, on standard error, through the logger ``postlin``.
+    inducing : int, array of shape (m, n_features) or None, default None
+        Inducing points: how many are to be chosen among the data by k-means, or where they are. Data
+        are then read a chunk at a time, and may be memory maps, streams (``postlin.stream``), Parquet
+        files (``postlin.parquet``) or Dask collections. None: exact inference.
+    learn_inducing : bool, default False
+        Move the inducing points too where that raises the evidence, which can overfit.
+    coarse_rows : int or None, default None
+        Search for the hyperparameters on so many rows, drawn at random, before all rows are used.
+    checkpoint : path or None, default None
+        A file from which a fit with inducing points that was killed goes on, if it is fitted again.
 
     Attributes
     ----------
@@ -97,6 +113,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
     loo_predict_proba_, loo_log_score_ : leave-one-out predictions, without refitting
     diagnostics_ : how inference went, and which rows are hard
     relevance_ : features by relevance, for kernels with a length scale for each
+    inducing_points_ : of two classes, the inducing points, where there are some
 
     Examples
     --------
@@ -133,6 +150,10 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         callback: Callback | None = None,
         keep_on_interrupt: bool = False,
         verbose: int = 0,
+        inducing: Any = None,
+        learn_inducing: bool = False,
+        coarse_rows: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
         self.kernel = kernel
         self.likelihood = likelihood
@@ -154,40 +175,27 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.callback = callback
         self.keep_on_interrupt = keep_on_interrupt
         self.verbose = verbose
+        self.inducing = inducing
+        self.learn_inducing = learn_inducing
+        self.coarse_rows = coarse_rows
+        self.checkpoint = checkpoint
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the hyperparameters and the posterior from labelled rows.
 
-        A row of weight w counts as w rows; one of weight zero is not looked at.
+        A row of weight w counts as w rows; one of weight zero is not looked at. A stream or Parquet
+        files, which hold labels and weights too, are given as X alone.
         """
         plan = plan_of(self)
-        place = place_of(X) if self.device is None else place_named(self.device)
-        X, y = self._validate(plan.start.kernel, X, y)
-        check_classification_targets(y)
-        X, y, weight, kept = self._weighted(X, y, sample_weight)
-        classes, codes = np.unique(y, return_inverse=True)
-        if len(classes) == 1:
-            raise ValueError(
-                f"y holds one class only, {classes[0]}; a classifier needs examples of two classes."
-            )
-        data = Labelled(np.copy(X) if self.copy_X_train else X, codes, classes, weight, place)
         rng = check_random_state(self.random_state)
-        if self.multi_class == "joint" and len(classes) > 2:
-            plan = plan.jointly(len(classes), shared=self.shared_kernel is not False)
-            strategy: Any = fit_jointly(plan, data, rng, self._before(plan.start, classes))
+        if plan.sparse is None:
+            classes, strategy, observed = self._fit_exactly(plan, rng, X, y, sample_weight)
         else:
-            strategy = fit_apart(
-                OneVsOne if len(classes) == 2 else multiclass.REGISTRY[self.multi_class],
-                plan,
-                data,
-                rng,
-                self._before(plan.start, classes),
-                shared=bool(self.shared_kernel),
-                n_jobs=self.n_jobs,
-            )
+            classes, strategy = self._fit_sparsely(plan, rng, X, y, sample_weight)
+            observed = None
         # all at once, so that a fit that fails leaves the last one whole
         self.classes_, self.n_classes_ = classes, len(classes)
-        self._kept, self._codes, self._weight = kept, codes, weight
+        self._observed = observed
         self._decomposition = strategy
         alone = len(strategy.estimators_) == 1
         self.base_estimator_ = strategy.estimators_[0] if alone else strategy
@@ -197,14 +205,65 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 warnings.warn(type(warning)(f"{about}{warning}"), stacklevel=2)
         return self
 
+    def _fit_exactly(
+        self, plan: Plan, rng: np.random.RandomState, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Array, Any, tuple[Any, ...]]:
+        refuse_source(X)
+        place = place_of(X) if self.device is None else place_named(self.device)
+        X, y = self._validate(plan.start.kernel, X, y)
+        check_classification_targets(y)
+        X, y, weight, kept = self._weighted(X, y, sample_weight)
+        classes, codes = np.unique(y, return_inverse=True)
+        _check_two(classes)
+        data = Labelled(np.copy(X) if self.copy_X_train else X, codes, classes, weight, place)
+        if self.multi_class == "joint" and len(classes) > 2:
+            plan = plan.jointly(len(classes), shared=self.shared_kernel is not False)
+            strategy: Any = fit_jointly(plan, data, rng, self._before(plan, classes))
+        else:
+            strategy = fit_apart(
+                self._strategy(classes),
+                plan,
+                data,
+                rng,
+                self._before(plan, classes),
+                shared=bool(self.shared_kernel),
+                n_jobs=self.n_jobs,
+            )
+        return classes, strategy, (kept, codes, weight)
+
+    def _fit_sparsely(
+        self, plan: Plan, rng: np.random.RandomState, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Array, Any]:
+        data = survey_of(self, X, y, sample_weight)
+        classes = data.survey.classes
+        _check_two(classes)
+        strategy = fit_sparse(
+            self._strategy(classes),
+            plan,
+            data,
+            rng,
+            self._before(plan, classes),
+            shared=bool(self.shared_kernel),
+        )
+        return classes, strategy
+
+    def _strategy(self, classes: Array) -> type[Decomposition]:
+        return OneVsOne if len(classes) == 2 else multiclass.REGISTRY[self.multi_class]
+
     def predict(self, X: Any) -> Array:
-        """The most probable label of each row."""
+        """The most probable label of each row; of a Dask collection a Dask array of them."""
+        if is_dask(X):
+            lazy: Array = lazily(self.predict, X, self.classes_.dtype, None)
+            return lazy
         rows = self._new(X)
         labels: Array = like(X, self.classes_[self._decomposition.predict(rows)])
         return labels
 
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities of the labels, in the order of ``classes_``."""
+        """Probabilities of the labels, in the order of ``classes_``; of Dask data a Dask array."""
+        if is_dask(X):
+            lazy: Array = lazily(self.predict_proba, X, np.dtype(float), self.n_classes_)
+            return lazy
         rows = self._new(X)
         probabilities: Array = like(X, self._decomposition.predict_proba(rows))
         return probabilities
@@ -233,11 +292,12 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             X, y, weight = X[kept], y[kept], weight[kept]
         return X, y, None if (weight == 1.0).all() else weight, kept
 
-    def _before(self, start: Hyperparameters, classes: Array) -> list[Fit]:
+    def _before(self, plan: Plan, classes: Array) -> list[Fit]:
         """The fits to start from, if there are any of the same kind."""
         if self.warm_start and hasattr(self, "base_estimator_"):
             same = np.array_equal(classes, self.classes_)
-            if same and _alike(start.kernel, self._estimators[0].kernel_):
+            same &= isinstance(self._estimators[0], SparseFit) == (plan.sparse is not None)
+            if same and _alike(plan.start.kernel, self._estimators[0].kernel_):
                 return self._estimators
         return []
 
@@ -251,6 +311,13 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Rows to predict, validated."""
         check_is_fitted(self)
         return self._validate(self._estimators[0].kernel_, X, reset=False)
+
+
+def _check_two(classes: Array) -> None:
+    if len(classes) == 1:
+        raise ValueError(
+            f"y holds one class only, {classes[0]}; a classifier needs examples of two classes."
+        )
 
 
 def _alike(one: Kernel, other: Kernel) -> bool:

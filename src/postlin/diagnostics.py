@@ -24,7 +24,7 @@ class Diagnostics:
     """Inference at the hyperparameters that were learned."""
 
     fit: Fit
-    kept: np.ndarray  # rows passed to ``fit`` that count
+    kept: np.ndarray | None  # rows passed to ``fit`` that count, where that is known
 
     @property
     def converged(self) -> bool:
@@ -38,7 +38,7 @@ class Diagnostics:
 
     @property
     def n_factorisations(self) -> int:
-        """Cholesky factorisations that the last inference took."""
+        """Cholesky factorisations that the last inference took; with inducing points, passes."""
         return self.fit.record.n_factorisations
 
     @property
@@ -49,7 +49,7 @@ class Diagnostics:
     @cached_property
     def spectral_radius(self) -> float:
         """Below one, plain undamped iteration would converge to this solution from nearby."""
-        return float(self.fit.approximation_.spectral_radius())
+        return self.fit.spectral_radius()
 
     @cached_property
     def loo_probability(self) -> Array:
@@ -73,12 +73,12 @@ class Diagnostics:
             raise ValueError(f"by must be one of {', '.join(map(repr, columns))}, got {by!r}.")
         order = np.argsort(columns[by], kind="stable")
         order = order if by == "loo_probability" else order[::-1]
-        rows = self.kept[self.fit.rows]
+        rows = self.fit.row_numbers(self.kept)
         return [HardRow(int(rows[i]), *(float(c[i]) for c in columns.values())) for i in order[:n]]
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "not converged"
         return (
             f"<Diagnostics of {self.fit.name}: {state}, residual {self.fit.record.residual:.1e}, "
-            f"factorisations: {self.n_factorisations}, evaluations: {self.n_evaluations}>"
+            f"{self.fit.effort}, evaluations: {self.n_evaluations}>"
         )

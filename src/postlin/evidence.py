@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from postlin._typing import Array
-from postlin.likelihoods import BinaryLikelihood, ConditionalMoments
+from postlin.likelihoods import BinaryLikelihood, ConditionalMoments, Likelihood
 from postlin.likelihoods.quadrature import gauss_hermite
 from postlin.problem import Iterate, Problem
-from postlin.rules import Laplace
+from postlin.rules import Laplace, Rule
 from postlin.sites import SiteView, cavity_jacobian
 
 
@@ -44,9 +44,10 @@ def site_scales(problem: Problem, iterate: Iterate) -> SiteScales:
     """The form of the evidence that the rule and the likelihood call for, over all observations."""
     view, observations = iterate.posterior.view, problem.observations
     if observations is None:
-        return _site_scales(problem, view)
+        return scales_at(problem.rule, problem.likelihood, problem.y, view)
     view = observations.one(view)
-    one, weight = _site_scales(problem, view), observations.weight
+    one = scales_at(problem.rule, problem.likelihood, problem.y, view)
+    weight = observations.weight
     return SiteScales(
         weight * one.value,
         observations.by_total(weight * one.gradient, view.tau),
@@ -54,19 +55,16 @@ def site_scales(problem: Problem, iterate: Iterate) -> SiteScales:
     )
 
 
-def _site_scales(problem: Problem, view: SiteView) -> SiteScales:
+def scales_at(rule: Rule, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
     """For one observation of each point."""
-    y, likelihood = problem.y, problem.likelihood
     if isinstance(likelihood, ConditionalMoments):
         return _gaussian(likelihood, y, view)
     assert isinstance(likelihood, BinaryLikelihood)
-    order = getattr(problem.rule, "evidence_order", None)
+    order = getattr(rule, "evidence_order", None)
     if order is not None:
         return _by_quadrature(likelihood, y, view, order)
     return (
-        _at_mode(likelihood, y, view)
-        if isinstance(problem.rule, Laplace)
-        else _by_cavity(likelihood, y, view)
+        _at_mode(likelihood, y, view) if isinstance(rule, Laplace) else _by_cavity(likelihood, y, view)
     )
 
 

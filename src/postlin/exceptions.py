@@ -3,6 +3,7 @@
 from sklearn.exceptions import ConvergenceWarning
 
 __all__ = [
+    "CheckpointError",
     "ConvergenceWarning",
     "ImproperCavityError",
     "ModelFileError",
@@ -29,6 +30,10 @@ class ImproperCavityError(ArithmeticError):
 
     def __reduce__(self) -> tuple[type, tuple[int, float]]:
         return type(self), (self.site, self.cavity_variance)
+
+
+class CheckpointError(ValueError):
+    """A file that is no checkpoint, or that of another fit; it is left as it is."""
 
 
 class ModelFileError(ValueError):

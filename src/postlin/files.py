@@ -29,6 +29,9 @@ from postlin.joint.model import JointModel
 from postlin.joint.rules import Softmax
 from postlin.likelihoods import WithNoise
 from postlin.model import Model
+from postlin.sparse.fit import SparseFit
+from postlin.sparse.hyperparameters import WithPoints
+from postlin.sparse.model import SparseModel
 
 _MAGIC = b"postlin model\n"
 #: The layout of the file and of the objects in it; another number is another layout.
@@ -48,6 +51,9 @@ _TYPES: tuple[type, ...] = (
     JointFit,
     JointModel,
     Softmax,
+    SparseFit,
+    SparseModel,
+    WithPoints,
     *joint_rules.REGISTRY.values(),
     kernels.CompoundKernel,
     *likelihoods.REGISTRY.values(),

@@ -14,6 +14,7 @@ from postlin.diagnostics import Diagnostics
 from postlin.fit import Fit
 from postlin.relevance import Relevance, relevance
 from postlin.sites import Marginals
+from postlin.sparse.fit import SparseFit
 from postlin.summary import as_html, as_text
 
 
@@ -23,14 +24,56 @@ class Findings(ABC):
     classes_: Array
     n_classes_: int
     _decomposition: Any
-    _kept: np.ndarray
-    _codes: np.ndarray
-    _weight: Array | None
+    _observed: Any  # indices of the rows that count, their classes and weights; None if not kept
 
     @property
     def _estimators(self) -> list[Fit]:
         fits: list[Fit] = self._decomposition.estimators_
         return fits
+
+    def _rows(self) -> tuple[np.ndarray, np.ndarray, Array | None]:
+        """Which rows count, their classes as indices, and their weights (None: one each)."""
+        if self._observed is not None:
+            kept, codes, weight = self._observed
+            return kept, codes, weight
+        each = [fit.each() for fit in self._sparse("what is said of single rows")]
+        if len(each) == 1:
+            codes = (each[0].y > 0).astype(int)
+        else:
+            codes = np.argmax([one.y for one in each], axis=0)
+        return each[0].row, codes, each[0].weight
+
+    def _sparse(self, what: str) -> list[SparseFit]:
+        """The fits with inducing points, where every one of them has seen all rows."""
+        fits = [fit for fit in self._estimators if isinstance(fit, SparseFit)]
+        if self._decomposition.name == "one_vs_one" and len(fits) > 1:
+            raise AttributeError(
+                f"{what} is not known with inducing points and multi_class='one_vs_one': use "
+                "'one_vs_rest'."
+            )
+        return fits
+
+    @property
+    def _kept(self) -> np.ndarray:
+        return self._rows()[0]
+
+    @property
+    def _codes(self) -> np.ndarray:
+        return self._rows()[1]
+
+    @property
+    def _weight(self) -> Array | None:
+        return self._rows()[2]
+
+    @property
+    def _n_rows(self) -> int:
+        """How many rows count."""
+        if self._observed is not None:
+            return len(self._codes)
+        fits = self._estimators
+        pairs = self._decomposition.name == "one_vs_one" and len(fits) > 1
+        # a class is in a pair with each of the others
+        return sum(fit.n_rows for fit in fits) // (self.n_classes_ - 1) if pairs else fits[0].n_rows
 
     @abstractmethod
     def _new(self, X: Any) -> Any:
@@ -116,6 +159,14 @@ class Findings(ABC):
         return self._only("y_train_").y_train_
 
     @property
+    def inducing_points_(self) -> Array:
+        """Of two classes, the inducing points."""
+        fit = self._only("inducing_points_")
+        if not isinstance(fit, SparseFit):
+            raise AttributeError("exact inference has no inducing points: inducing is None.")
+        return fit.inducing_points_
+
+    @property
     def converged_(self) -> bool:
         """Whether inference converged, in every problem."""
         return all(fit.record.converged for fit in self._estimators)
@@ -152,10 +203,15 @@ class Findings(ABC):
         """Probabilities of the labels of each training row, as if it had not been learned from.
 
         At the hyperparameters learned from all. Most rows cost nothing; those that hold the others in
-        place, a factorisation or two each. Rows of weight zero are left out.
+        place, a factorisation or two each. Rows of weight zero are left out. With inducing points they
+        are from the cavities, by one pass.
         """
         check_is_fitted(self)
-        probabilities: Array = self._decomposition.loo_predict_proba(self._all_rows())
+        if self._observed is None:  # of each row the cavity is known, and the rows are not wanted
+            n = self._sparse("loo_predict_proba_")[0].n_rows
+            probabilities: Array = self._decomposition.loo_predict_proba(np.empty((n, 0)))
+        else:
+            probabilities = self._decomposition.loo_predict_proba(self._all_rows())
         return probabilities
 
     @property
@@ -175,11 +231,20 @@ class Findings(ABC):
             X[fit.rows] = fit.X_train_
         return X
 
+    def _spread(self) -> Array:
+        """Standard deviations of the features; none where rows are no vectors."""
+        first = self._estimators[0]
+        if isinstance(first, SparseFit):
+            return first.spread
+        X = self._all_rows()
+        return np.std(np.asarray(X, float), axis=0) if np.ndim(X) == 2 else np.zeros(0)
+
     @property
     def diagnostics_(self) -> Diagnostics | list[Diagnostics]:
         """How inference went; of many classes a list, one for each problem."""
         check_is_fitted(self)
-        found = [Diagnostics(fit, self._kept) for fit in self._estimators]
+        kept = None if self._observed is None else self._kept
+        found = [Diagnostics(fit, kept) for fit in self._estimators]
         return found[0] if len(found) == 1 else found
 
     @property
@@ -190,7 +255,7 @@ class Findings(ABC):
         kernels = [fit.kernel_ for fit in self._estimators]
         try:
             return relevance(
-                kernels, self._all_rows(), None if names is None else [str(n) for n in names]
+                kernels, self._spread(), None if names is None else [str(n) for n in names]
             )
         except ValueError as error:
             raise AttributeError(str(error)) from None

@@ -1,7 +1,8 @@
 """What a fit leaves: hyperparameters, sites, and how they were found."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
@@ -36,28 +37,26 @@ class Fit(ABC):
         self.evidence_path_ = training.path
         self.complaint = training.message
         self.interrupted = training.interrupted
-        self.record: Record = approximation.solution.record
-        self._sites = tuple(approximation.sites)
+        self.record: Record = self._record_of(approximation)
+        self._sites = self._kept_of(approximation)
         self._approximation: Any = approximation
         self._loo: Array | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_approximation": None}
 
+    def _record_of(self, approximation: Any) -> Record:
+        """How inference went."""
+        record: Record = approximation.solution.record
+        return record
+
+    def _kept_of(self, approximation: Any) -> tuple[Array, ...]:
+        """What the approximation can be made again from: its sites."""
+        return tuple(approximation.sites)
+
     def complaints(self) -> list[Warning]:
         """What must be known about the fit."""
-        model = self.model
-        found: list[Warning] = list(
-            complaints(
-                self.record,
-                model.rule,
-                model.schedule,
-                model.tol,
-                model.max_iter,
-                "max_iter_predict",
-                can_sweep=self.can_sweep,
-            )
-        )
+        found: list[Warning] = list(self._inference_complaints())
         texts = self.hyperparameters.at_bounds() if self.evidence_path_ else []
         if self.complaint is not None:
             texts = [
@@ -76,6 +75,41 @@ class Fit(ABC):
         """Whether the sequential schedule can solve such problems."""
         return False
 
+    def _inference_complaints(self) -> Sequence[Warning]:
+        """What must be known about its inference."""
+        model = self.model
+        return complaints(
+            self.record,
+            model.rule,
+            model.schedule,
+            model.tol,
+            model.max_iter,
+            "max_iter_predict",
+            can_sweep=self.can_sweep,
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows were used."""
+        return len(self.y_train_)
+
+    def spectral_radius(self) -> float:
+        """Of the undamped map at the solution."""
+        return float(self.approximation_.spectral_radius())
+
+    def row_numbers(self, kept: Any) -> np.ndarray:
+        """The rows used, as they were passed to ``fit``, where those kept of them count."""
+        numbers: np.ndarray = kept[self.rows]
+        return numbers
+
+    #: Whether what is asked of single rows takes a pass over the data.
+    takes_passes: ClassVar[bool] = False
+
+    @property
+    def effort(self) -> str:
+        """What the last inference took, in words."""
+        return f"factorisations: {self.record.n_factorisations}"
+
     def release(self) -> None:
         """Drop the matrices until they are asked for."""
         self._approximation = None
@@ -93,6 +127,15 @@ class Fit(ABC):
     def sites(self) -> Sites:
         """The Gaussian factors."""
         return Sites(*self._sites)
+
+    @property
+    def start(self) -> Any:
+        """From where a similar problem may start."""
+        return self.sites
+
+    def _warn(self, approximation: Any) -> None:
+        """Say what must be known about an inference that a user has asked for."""
+        approximation.warn(self.model.schedule, self.model.tol, self.model.max_iter, 6)
 
     @property
     def kernel_(self) -> Kernel:
@@ -118,7 +161,7 @@ class Fit(ABC):
     @property
     def size(self) -> int:
         """Rows of the largest matrix."""
-        return len(self.y_train_)
+        return self.n_rows
 
     @property
     @abstractmethod
@@ -187,8 +230,8 @@ class Fit(ABC):
         if not clone_kernel:
             self.hyperparameters = here
         with blas_threads(self.size):
-            fitted = self.model.infer(here, self.sites)
-            fitted.approximation.warn(self.model.schedule, self.model.tol, self.model.max_iter, 5)
+            fitted = self.model.infer(here, self.start)
+            self._warn(fitted.approximation)
             value = fitted.approximation.log_evidence
             gradient = fitted.gradient() if eval_gradient else None
         self.model.forget()

@@ -59,6 +59,11 @@ class Hyperparameters:
         others = (self.likelihood.replaced(**values) for values in self.likelihood.other_starts)
         return [self.theta, *(replace(self, likelihood=other).theta for other in others)]
 
+    def drawn(self, rng: np.random.RandomState) -> Array:
+        """A random point within the bounds, from where a search may begin too."""
+        low, high = self.bounds.T
+        return np.asarray(rng.uniform(low, high))
+
     def inside(self, theta: Array) -> "Hyperparameters":
         """At the point within the bounds that is next to ``theta``."""
         return self.at(np.clip(theta, *self.bounds.T))

@@ -1,7 +1,7 @@
 """A model: data, likelihood and rule, from which every kernel makes an approximation."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
@@ -26,10 +26,14 @@ from postlin.kernels import (
 from postlin.likelihoods import WithNoise
 from postlin.observations import Observations
 from postlin.problem import Problem
-from postlin.rules import Rule
+from postlin.quasi_newton import Worth
+from postlin.rules import EP, Rule
 from postlin.schedules import Schedule
 from postlin.sites import Sites
 from postlin.warm_start import SitePath
+
+#: EP that has not converged and still moves by more than this, in units of the marginal, is lost.
+_LOST = 0.1
 
 
 @dataclass
@@ -51,6 +55,21 @@ class Model:
     weight: Array | None = None
     place: Place | None = None
     _term: Term | None = field(default=None, repr=False)
+
+    #: How exact the adjoint of a gradient may be asked to be.
+    adjoint_accuracy: ClassVar[float] = EXACT
+    #: What is worth an evaluation of the evidence in a search.
+    worth: ClassVar[Worth] = Worth()
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return len(self.y)
+
+    def is_lost(self, approximation: Approximation) -> bool:
+        """Whether the evidence means nothing: EP's is that of a fixed point, and else of any size."""
+        apart = not approximation.converged and approximation.residual > _LOST
+        return apart and isinstance(self.rule, EP) and self.schedule.iterations is None
 
     def __getstate__(self) -> dict[str, Any]:
         """Distances are made again where they are needed again, and in NumPy's memory."""
@@ -148,9 +167,9 @@ class Fitted(NamedTuple):
             by_noise = problem.observations.by_noise(tau, diagonal(K_bar), adjoint.variance_bar)
         else:
             by_noise = by_parameters.get("variance", 0.0)
-        by_kernel, split = self.prior.gram.pull_back(K_bar), self.prior.split
-        if split is not None:
-            by_kernel = split.merged(self.at.kernel, by_kernel, by_noise)
+        by_kernel = self.prior.gram.pull_back(K_bar)
+        if self.prior.split is not None:
+            by_kernel = self.prior.split.join(self.at.kernel.theta, by_kernel, by_noise)
         likelihood = self.at.likelihood
         by_likelihood = [by_parameters[name] * getattr(likelihood, name) for name in likelihood.free]
         return value, np.array(by_kernel + by_likelihood, dtype=float)

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from postlin._typing import Array
-from postlin.quasi_newton import minimise
+from postlin.quasi_newton import Minimum, Worth, minimise
 
 #: (objective, initial theta, bounds) → (theta, value): scikit-learn's convention for optimisers.
 Optimizer = Callable[..., tuple[Array, float]]
@@ -15,8 +15,6 @@ Optimizer = Callable[..., tuple[Array, float]]
 #: Called with theta, and with ``eval_gradient=False`` where the value alone will do.
 Objective = Callable[..., Any]
 
-#: A step that gains less than this, relatively, is the last.
-_LEAST_GAIN = 4e-9
 #: Steps of finite differences, wide enough for an evidence that is iterated to a tolerance.
 _DIFFERENCE = 1e-4
 
@@ -25,16 +23,21 @@ OPTIMIZERS = ("fmin_l_bfgs_b", "bfgs", "bfgs_finite_differences")
 
 
 def optimise(
-    objective: Objective, theta: Array, bounds: Array, optimizer: Optimizer | str
-) -> tuple[Array, float, str | None]:
-    """Run one optimiser from one start."""
+    objective: Objective,
+    theta: Array,
+    bounds: Array,
+    optimizer: Optimizer | str,
+    worth: Worth,
+    curvature: Array | None = None,
+) -> Minimum:
+    """Run one optimiser from one start; ``curvature`` is for those that can use it."""
     if callable(optimizer):
         optimum, value = optimizer(objective, theta, bounds=bounds)
-        return np.asarray(optimum, float), float(value), None
+        return Minimum(np.asarray(optimum, float), float(value), None, None)
     if optimizer == "bfgs":
-        return minimise(objective, theta, bounds, gain=_LEAST_GAIN)
+        return minimise(objective, theta, bounds, worth=worth, curvature=curvature)
     if optimizer == "fmin_l_bfgs_b":
-        return _l_bfgs_b(objective, theta, bounds)
+        return _l_bfgs_b(objective, theta, bounds, worth.gain)
     # The paper: quasi-Newton with finite differences, no bounds. It calls it a failure (status 2)
     # when rounding ends the line search, which is as far as differences can get.
     result = minimize(
@@ -45,10 +48,10 @@ def optimise(
         options={"finite_diff_rel_step": _DIFFERENCE},
     )
     message = None if result.success or result.status == 2 else str(result.message)
-    return np.asarray(result.x, float), float(result.fun), message
+    return Minimum(np.asarray(result.x, float), float(result.fun), message, None)
 
 
-def _l_bfgs_b(objective: Objective, theta: Array, bounds: Array) -> tuple[Array, float, str | None]:
+def _l_bfgs_b(objective: Objective, theta: Array, bounds: Array, gain: float) -> Minimum:
     """L-BFGS-B on the objective scaled so that its first step has length one at most.
 
     With bounds on every parameter the routine's own first step is the whole gradient, which in
@@ -58,7 +61,7 @@ def _l_bfgs_b(objective: Objective, theta: Array, bounds: Array) -> tuple[Array,
     scale = 1.0 / max(1.0, float(np.linalg.norm(gradient)))
     # The routine compares a step's gain with its tolerance times max(1, |scaled value|).
     size = max(1.0, abs(value))
-    least_gain = _LEAST_GAIN * scale * size / max(1.0, scale * size)
+    least_gain = gain * scale * size / max(1.0, scale * size)
 
     def scaled(t: Array) -> tuple[float, Array]:
         value, slope = objective(t)
@@ -73,4 +76,4 @@ def _l_bfgs_b(objective: Objective, theta: Array, bounds: Array) -> tuple[Array,
         options={"gtol": 1e-5 * scale, "ftol": least_gain},
     )
     message = None if result.success or result.status == 2 else str(result.message)
-    return np.asarray(result.x, float), float(result.fun) / scale, message
+    return Minimum(np.asarray(result.x, float), float(result.fun) / scale, message, None)

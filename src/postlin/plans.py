@@ -1,9 +1,10 @@
 """What a classifier is asked to do: its parameters, checked, and the search that follows from them."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -20,13 +21,22 @@ from postlin.optimisers import OPTIMIZERS, Optimizer
 from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.search import Callback
-from postlin.sites import Sites
+from postlin.sparse.inducing import check_inducing
 from postlin.training import Training, shown_log, train
 
 
 def default_kernel() -> Kernel:
     """The paper's kernel at its start: 10 RBF(1), learned, plus white noise of 0.1, fixed."""
     return ConstantKernel(10.0, (1e-5, 1e10)) * RBF(1.0, (1e-5, 1e5)) + WhiteKernel(0.1, "fixed")
+
+
+class SparsePlan(NamedTuple):
+    """How to fit with inducing points."""
+
+    inducing: Any  # how many, or where
+    learn_inducing: bool
+    coarse_rows: int | None
+    checkpoint: str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,23 @@ class Plan:
     callback: Callback | None
     keep_on_interrupt: bool
     verbose: int
+    sparse: SparsePlan | None = None
+
+    @property
+    def settings(self) -> str:
+        """All that the result depends on beside the data, in words and digits."""
+        kernel, likelihood = self.start.kernel, self.start.likelihood
+        sparse = None if self.sparse is None else self.sparse._replace(checkpoint=None)
+        if sparse is not None and np.ndim(sparse.inducing):
+            sparse = sparse._replace(inducing=np.asarray(sparse.inducing).tolist())
+        parts = [type(kernel).__name__, *_exactly(kernel.get_params()), likelihood, self.rule, sparse]
+        optimizer = getattr(self.optimizer, "__qualname__", self.optimizer)
+        options = [optimizer, self.n_restarts, self.fold_noise, self.tol, self.max_iter]
+        return repr([*parts, *map(str, options), self.start.theta.tolist()])
+
+    def without_search(self) -> "Plan":
+        """The same at the hyperparameters given."""
+        return replace(self, optimizer=None)
 
     def jointly(self, n_classes: int, *, shared: bool) -> "Plan":
         """The same for all classes at a time, with one kernel for all or one for each."""
@@ -53,27 +80,43 @@ class Plan:
             kernel = CompoundKernel([clone(kernel) for _ in range(n_classes)])
         return replace(self, start=Hyperparameters(kernel, Softmax()))
 
+    def start_after(self, before: Fit | None) -> Hyperparameters:
+        """Where to begin: where an earlier fit ended, if there is one."""
+        if before is None:
+            return self.start
+        return self.start.inside(before.hyperparameters.theta[: len(self.start.theta)])
+
     def train(
-        self, models: Sequence[Any], rng: np.random.RandomState, before: Sequence[Fit | None]
+        self,
+        models: Sequence[Any],
+        rng: np.random.RandomState,
+        before: Sequence[Fit | None],
     ) -> Training:
         """Search for the hyperparameters of all these models, from where an earlier fit ended."""
-        first = before[0]
         with shown_log(self.verbose):
             return train(
                 models,
-                self.start if first is None else self.start.inside(first.hyperparameters.theta),
+                self.start_after(before[0]),
                 self.optimizer,
                 restarts=self.n_restarts,
                 rng=rng,
-                starts=[_sites(b, len(model.y)) for b, model in zip(before, models, strict=True)],
+                starts=[start_of(b, model.n_rows) for b, model in zip(before, models, strict=True)],
                 callback=self.callback,
                 keep_on_interrupt=self.keep_on_interrupt,
             )
 
 
-def _sites(before: Fit | None, n: int) -> Sites | None:
+def _exactly(parameters: dict[str, Any]) -> list[str]:
+    """Parameters of a kernel to the last digit; those that are kernels have theirs here too."""
+    return [
+        f"{name}={value.tolist() if isinstance(value, np.ndarray) else value!r}"
+        for name, value in sorted(parameters.items())
+    ]
+
+
+def start_of(before: Fit | None, n: int) -> Any:
     """Where an earlier fit of as many rows ended."""
-    return before.sites if before is not None and len(before.rows) == n else None
+    return before.start if before is not None and before.n_rows == n else None
 
 
 def plan_of(model: Any) -> Plan:
@@ -117,7 +160,48 @@ def plan_of(model: Any) -> Plan:
         model.callback,
         model.keep_on_interrupt,
         model.verbose,
+        _sparse(model, kernel),
     )
+
+
+def _sparse(model: Any, kernel: Kernel) -> SparsePlan | None:
+    """What is asked of inducing points, checked."""
+    if model.inducing is None:
+        for name in ("learn_inducing", "coarse_rows", "checkpoint"):
+            if getattr(model, name) not in (None, False):
+                raise ValueError(
+                    f"{name} is for fits with inducing points: set inducing too, as in inducing=500."
+                )
+        return None
+    check_inducing(model.inducing)
+    _check_sparse(model, kernel)
+    rows = model.coarse_rows
+    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, Integral) or rows < 1):
+        raise ValueError(f"coarse_rows must be a positive integer or None, got {rows!r}.")
+    coarse = None if rows is None else int(rows)
+    return SparsePlan(model.inducing, bool(model.learn_inducing), coarse, model.checkpoint)
+
+
+def _check_sparse(model: Any, kernel: Kernel) -> None:
+    """Raise ``ValueError`` for what goes with exact inference only."""
+    if model.device not in (None, "cpu"):
+        raise ValueError(
+            f"inference with inducing points runs on the CPU, got device={model.device!r}: leave "
+            "device out, or use exact inference there."
+        )
+    if model.multi_class == "joint":
+        raise ValueError(
+            "multi_class='joint' has no inducing points: use 'one_vs_rest' or 'one_vs_one' with them."
+        )
+    schedule = as_object(model.schedule, schedules.REGISTRY, Schedule, "schedule")
+    if schedule.name != "parallel" or schedule.iterations is not None:
+        raise ValueError(
+            f"inducing points have the parallel schedule only, iterated to convergence, got {schedule}."
+        )
+    if not kernel.requires_vector_input:
+        raise ValueError(
+            f"inducing points need a kernel on rows of numbers, and {kernel} is on others."
+        )
 
 
 def _check_options(model: Any) -> None:

@@ -18,8 +18,6 @@ _FIRST, _LONGEST = 1.0, 1.5
 #: A step counts if it gains this part of what the model promised; below the second the region is
 #: too large, above the third it may grow.
 _SOME, _HALF, _MOST = 1e-3, 0.5, 0.7
-#: A promise is believed only where no slope is larger than this: the model may not know all of them.
-_FLAT = 2e-3
 #: Steps shorter than this end the search: rounding has taken over.
 _SHORTEST = 1e-8
 #: Models flatter than this are not made flatter still.
@@ -32,31 +30,51 @@ _BELIEVED = 0.2
 Objective = Callable[[Array], tuple[float, Array]]
 
 
+class Worth(NamedTuple):
+    """What is worth an evaluation.
+
+    ``gain`` is an improvement, relative to max(1, |value|), that is not worth a step. A promise of
+    the model is believed only where no slope is larger than ``slope``: it may not know all of them.
+    """
+
+    gain: float = 4e-9
+    slope: float = 2e-3
+
+
 class Minimum(NamedTuple):
-    """Where the search ended, the value there, and a complaint if it did not converge."""
+    """Where the search ended, the value there, a complaint if it did not converge, and the model."""
 
     x: Array
     value: float
     message: str | None
+    curvature: Array | None
 
 
 def minimise(
-    objective: Objective, x: Array, bounds: Array, *, gain: float, max_evaluations: int = 500
+    objective: Objective,
+    x: Array,
+    bounds: Array,
+    *,
+    worth: Worth,
+    curvature: Array | None = None,
+    max_evaluations: int = 500,
 ) -> Minimum:
-    """Minimise from x. ``gain`` is the improvement, relative to max(1, |value|), not worth a step."""
+    """Minimise from x, with what is known of the curvature there."""
     low, high = bounds.T
     x = np.clip(np.array(x, float), low, high)
     value, slope = objective(x)
-    model: Array | None = None
+    model = curvature
     radius = _FIRST
     for _ in range(max_evaluations - 1):
         free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
         step = _step(model, slope, free, np.maximum(low - x, -radius), np.minimum(high - x, radius))
         promised = _promise(model, slope, step)
         length = float(np.abs(step).max(initial=0.0))
-        least = gain * max(1.0, abs(value))
-        if length < _SHORTEST or (promised <= least and _is_flat(model, slope[free], least)):
-            return Minimum(x, value, None)
+        least = worth.gain * max(1.0, abs(value))
+        flat = worth.slope if model is not None else min(worth.slope, least)
+        steepest = float(np.abs(slope[free]).max(initial=0.0))
+        if length < _SHORTEST or (promised <= least and steepest <= flat):
+            return Minimum(x, value, None, model)
         new_value, new_slope = objective(x + step)
         # values may be wrong by what is not worth a step: such a loss is none
         success = (value - new_value + least) / (max(promised, 0.0) + least)
@@ -68,13 +86,7 @@ def minimise(
             radius = length * _shrinkage(float(slope @ step), float(new_slope @ step))
         if success > _SOME:
             x, value, slope = x + step, new_value, new_slope
-    return Minimum(x, value, f"no convergence after {max_evaluations} evaluations")
-
-
-def _is_flat(model: Array | None, slope: Array, least: float) -> bool:
-    """Whether what the model promises can be believed: it may not know every slope's end."""
-    steepest = float(np.abs(slope).max(initial=0.0))
-    return steepest <= (_FLAT if model is not None else min(_FLAT, least))
+    return Minimum(x, value, f"no convergence after {max_evaluations} evaluations", model)
 
 
 def _step(model: Array | None, slope: Array, free: np.ndarray, low: Array, high: Array) -> Array:

@@ -21,10 +21,12 @@ class Relevance(NamedTuple):
     features: np.ndarray  # their indices
 
 
-def relevance(kernels: list[Kernel], X: Array, names: list[str] | None) -> Relevance:
-    """Of the features of X, averaged over kernels; ``ValueError`` where a kernel has no such scales."""
-    d = np.shape(X)[1] if np.ndim(X) == 2 else 0
-    spread = np.std(np.asarray(X, float), axis=0) if d else np.zeros(0)
+def relevance(kernels: list[Kernel], spread: Array, names: list[str] | None) -> Relevance:
+    """Of features with these standard deviations, averaged over kernels.
+
+    ``ValueError`` where a kernel has no such scales.
+    """
+    d = len(spread)
     parts = [part for kernel in kernels for part in kernels_of(kernel)]
     values = spread * np.mean([_inverse_scales(part, d) for part in parts], axis=0)
     order = np.argsort(-values, kind="stable")

@@ -9,11 +9,7 @@ import numpy as np
 
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.gradient import EXACT
 from postlin.hyperparameters import Hyperparameters
-from postlin.inference import Approximation
-from postlin.rules import EP
-from postlin.sites import Sites
 
 logger = logging.getLogger("postlin")
 
@@ -25,8 +21,6 @@ _LOOSE, _LOOSEST = 3e-3, 1e-2
 _FEW = 64
 #: The accuracy of the adjoint beside that tolerance.
 _ADJOINT = 1e-3
-#: EP that has not converged and still moves by more than this, in units of the marginal, is lost.
-_LOST = 0.1
 
 
 class Evaluation(NamedTuple):
@@ -48,9 +42,9 @@ class Search:
 
     def __init__(
         self,
-        models: Sequence[Any],  # Model or JointModel
+        models: Sequence[Any],  # Model, JointModel or SparseModel
         hyperparameters: Hyperparameters,
-        starts: Sequence[Sites | None],
+        starts: Sequence[Any],  # sites or states from elsewhere, or None
         rough: bool,
         callback: Callback | None,
     ) -> None:
@@ -59,7 +53,7 @@ class Search:
         self.sites = [model.path(start) for model, start in zip(models, starts, strict=True)]
         self.path: list[tuple[Array, float]] = []
         # BFGS can live with values that are exact to second order only; others expect the digits
-        dear = max(len(model.y) for model in models) > _FEW
+        dear = max(model.n_rows for model in models) > _FEW
         self._loosest = _LOOSEST if rough and dear else models[0].tol
         self._steepness = np.inf
         self._known: dict[bytes, tuple[float, Array]] = {}
@@ -85,7 +79,7 @@ class Search:
         for model, path in zip(self.models, self.sites, strict=True):
             fitted = model.infer(here, path.predict(theta), tol)
             if fitted.approximation.converged:
-                path.add(theta, fitted.approximation.sites)
+                path.add(theta, fitted.approximation.start)
             yield fitted
 
     def __call__(self, theta: Array, eval_gradient: bool = True) -> Any:
@@ -116,28 +110,22 @@ class Search:
         total, slope = 0.0, np.zeros(len(theta) if eval_gradient else 0)
         for fitted in self._fits(theta, tol):
             approximation = fitted.approximation
-            if self._is_lost(approximation):
+            if self.models[0].is_lost(approximation):
                 raise NotPositiveDefiniteError("inference did not converge.")
             logger.debug(
-                "theta %s: log evidence %.6f (%d factorisations)",
+                "theta %s: log evidence %.6f (%s)",
                 theta,
                 approximation.log_evidence,
-                approximation.n_factorisations,
+                approximation.effort,
             )
             if eval_gradient:
-                accuracy = max(EXACT, _ADJOINT * min(tol, _LOOSE))
+                accuracy = max(self.models[0].adjoint_accuracy, _ADJOINT * min(tol, _LOOSE))
                 value, gradient = fitted.value_and_gradient(accuracy)
                 slope -= gradient
             else:
                 value = approximation.log_evidence
             total -= value
         return total, slope
-
-    def _is_lost(self, approximation: Approximation) -> bool:
-        """Whether the evidence means nothing: EP's is that of a fixed point, and else of any size."""
-        model = self.models[0]
-        apart = not approximation.converged and approximation.residual > _LOST
-        return apart and isinstance(model.rule, EP) and model.schedule.iterations is None
 
     def _tell(self, theta: Array, log_evidence: float, gradient: Array | None) -> None:
         self.path.append((theta, log_evidence))

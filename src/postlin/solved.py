@@ -43,6 +43,16 @@ class Solved:
         return sites
 
     @property
+    def start(self) -> Sites:
+        """From where a similar problem may start."""
+        return self.sites
+
+    @property
+    def effort(self) -> str:
+        """What it took, in words."""
+        return f"{self.n_factorisations} factorisations"
+
+    @property
     def converged(self) -> bool:
         """Whether the residual is below the tolerance.
 

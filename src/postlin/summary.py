@@ -28,9 +28,10 @@ def _facts(model: Any) -> list[tuple[str, str]]:
     fits = model._estimators
     labels = ", ".join(str(label) for label in model.classes_[:6])
     more = ", …" if model.n_classes_ > 6 else ""
-    counts = f"{len(model._codes)} rows, {model.n_classes_} classes ({labels}{more})"
+    counts = f"{model._n_rows} rows, {model.n_classes_} classes ({labels}{more})"
     first = fits[0].model
-    kinds = [first.rule.name, fits[0].likelihood_.name, first.schedule.name]
+    schedule = [] if fits[0].takes_passes else [first.schedule.name]
+    kinds = [first.rule.name, fits[0].likelihood_.name, *schedule]
     remark = [fits[0].remark] if fits[0].remark else []
     method = ", ".join([kind.replace("_", " ") for kind in kinds] + remark)
     if len(fits) > 1:
@@ -47,7 +48,8 @@ def _facts(model: Any) -> list[tuple[str, str]]:
 
 def _is_cheap(fits: Any) -> bool:
     """Whether leave-one-out predictions are there already, or take no time."""
-    return all(fit.has_left_out for fit in fits) or sum(len(fit.rows) for fit in fits) <= _FEW_ROWS
+    few = sum(fit.n_rows for fit in fits) <= _FEW_ROWS
+    return all(fit.has_left_out or (few and not fit.takes_passes) for fit in fits)
 
 
 def _left_out(model: Any) -> list[tuple[str, str]]:
@@ -78,7 +80,7 @@ def _problems(model: Any) -> list[tuple[str, str, str, str]]:
     found = model.diagnostics_
     rows = []
     for d in found if isinstance(found, list) else [found]:
-        state = f"{'yes' if d.converged else 'NO'}, factorisations: {d.n_factorisations}"
+        state = f"{'yes' if d.converged else 'NO'}, {d.fit.effort}"
         evidence = f"{d.fit.log_marginal_likelihood_value_:.4f}"
         rows.append((d.fit.name, _kernel(model, d.fit), evidence, state))
     return rows
@@ -87,7 +89,8 @@ def _problems(model: Any) -> list[tuple[str, str, str, str]]:
 def _hard(model: Any) -> list[HardRow]:
     """The rows of lowest leave-one-out probability, with two classes."""
     found = model.diagnostics_
-    return found.hard_rows(5) if isinstance(found, Diagnostics) else []
+    at_hand = isinstance(found, Diagnostics) and not found.fit.takes_passes
+    return found.hard_rows(5) if at_hand else []
 
 
 def as_text(model: Any) -> str:

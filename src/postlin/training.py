@@ -13,8 +13,8 @@ import numpy as np
 from postlin._typing import Array
 from postlin.hyperparameters import Hyperparameters
 from postlin.optimisers import Optimizer, optimise
+from postlin.quasi_newton import Minimum
 from postlin.search import Callback, Search, logger
-from postlin.sites import Sites
 
 
 @contextmanager
@@ -43,6 +43,7 @@ class Training(NamedTuple):
     message: str | None
     path: list[tuple[Array, float]]
     interrupted: bool = False
+    curvature: Array | None = None  # of minus the log evidence, as far as the optimiser knows it
 
 
 def train(
@@ -52,11 +53,14 @@ def train(
     *,
     restarts: int = 0,
     rng: np.random.RandomState,
-    starts: Sequence[Sites | None],
+    starts: Sequence[Any],
     callback: Callback | None = None,
     keep_on_interrupt: bool = False,
+    curvature: Array | None = None,
 ) -> Training:
     """Maximise the evidence from the hyperparameters given, and from random ones.
+
+    ``curvature`` is what is known of that of minus the log evidence at the former.
 
     An interrupt from the keyboard ends the search at the best point so far where that is asked for.
     """
@@ -64,20 +68,20 @@ def train(
     if optimizer is None or len(at.theta) == 0:
         return Training(search.at(at.theta), None, [])
     try:
-        optimum, message = _best_of_all(search, at, optimizer, restarts, rng)
+        found = _best_of_all(search, at, optimizer, restarts, rng, curvature)
         interrupted = False
     except KeyboardInterrupt:
         if not keep_on_interrupt or not search.path:
             raise
-        optimum, message, interrupted = search.best(), None, True
-    best = search.at(optimum)
+        found, interrupted = Minimum(search.best(), np.nan, None, None), True
+    best = search.at(found.x)
     logger.info(
         "%s: log evidence %.6f after %d evaluations",
         best[0].at.kernel,
         sum(fitted.approximation.log_evidence for fitted in best),
         len(search.path),
     )
-    return Training(best, message, search.path, interrupted)
+    return Training(best, found.message, search.path, interrupted, found.curvature)
 
 
 def _best_of_all(
@@ -86,15 +90,17 @@ def _best_of_all(
     optimizer: Optimizer | str,
     restarts: int,
     rng: np.random.RandomState,
-) -> tuple[Array, str | None]:
-    """The best optimum over all starts, and what its optimiser complained of."""
-    bounds = at.bounds
+    curvature: Array | None,
+) -> Minimum:
+    """The best optimum over all starts."""
     starts = at.starts
-    starts += [rng.uniform(bounds[:, 0], bounds[:, 1]) for _ in range(restarts)]
+    starts += [at.drawn(rng) for _ in range(restarts)]
     ends = []
     for k, theta in enumerate(starts):
         if k > 0:
             search.restart()
-        ends.append((*optimise(search, theta, bounds, optimizer), search.sites))
-    optimum, _, message, search.sites = min(ends, key=lambda end: end[1])
-    return optimum, message
+            curvature = None  # that is of the first start
+        end = optimise(search, theta, at.bounds, optimizer, search.models[0].worth, curvature)
+        ends.append((end, search.sites))
+    best, search.sites = min(ends, key=lambda end: end[0].value)
+    return best

@@ -12,7 +12,7 @@ from postlin._typing import Array
 from postlin.cli import pages
 from postlin.cli.errors import BadInputError, one_sentence
 from postlin.cli.many_classes import many_classes_page
-from postlin.cli.options import Jobs, ScalingName, Target, choices
+from postlin.cli.options import Dask, Jobs, ScalingName, Target, choices
 from postlin.cli.show import notes, print_table, progress, summary_rows
 from postlin.cli.tables import load_data
 from postlin.cli.write import write_results, write_text
@@ -46,6 +46,7 @@ def evaluate(
         typer.Option(help="Of the features: the paper's sets are whitened, others standardised."),
     ] = None,
     jobs: Jobs = 1,
+    dask: Dask = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results as JSON and CSV, and report.html.")
     ] = None,
@@ -76,7 +77,7 @@ def evaluate(
         ]
         store = Store(out / "folds.jsonl" if out else None)
         with progress(source.name) as report:
-            results = run({source.name: source}, tasks, store, jobs=jobs, report=report)
+            results = run({source.name: source}, tasks, store, jobs=jobs, dask=dask, report=report)
         summaries = {cell: summarise(part) for cell, part in group(results).items()}
         header, rows = summary_rows(summaries)
         names = 2 if len(source.classes) == 2 else 3

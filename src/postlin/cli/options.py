@@ -34,6 +34,7 @@ class ProtocolName(StrEnum):
 
 Target = Annotated[str | None, typer.Option(help="Column with the class; the last one if not given.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes, with one BLAS thread each.")]
+Dask = Annotated[str | None, typer.Option(help="Address of a Dask scheduler whose workers do it.")]
 
 
 class Choice(NamedTuple):

@@ -8,7 +8,7 @@ import typer
 
 from postlin.cli import pages
 from postlin.cli.errors import one_sentence
-from postlin.cli.options import Jobs, ProtocolName, combinations, parse
+from postlin.cli.options import Dask, Jobs, ProtocolName, combinations, parse
 from postlin.cli.show import comparison_rows, console, notes, print_table, progress
 from postlin.cli.tables import built_in
 from postlin.cli.write import write_results, write_text
@@ -49,6 +49,7 @@ def reproduce(
         float, typer.Option(help="What the paper's fix sets EP's negative site variances to.")
     ] = SMALL_VARIANCE,
     jobs: Jobs = 1,
+    dask: Dask = None,
     out: Annotated[Path, typer.Option(help="Folder for results and report.html.")] = Path(
         "postlin-reproduced"
     ),
@@ -63,7 +64,7 @@ def reproduce(
         sections: list[Section] = []
         if what in (What.table, What.all):
             tasks = table_tasks(chosen, pairs, protocol, seeds, small_variance)
-            sections += _table(tasks, protocol, seeds, jobs, out)
+            sections += _table(tasks, protocol, seeds, jobs, dask, out)
         if what in (What.synthetic, What.all):
             sections.append(_synthetic(out))
         if what in (What.timing, What.all):
@@ -105,11 +106,11 @@ def table_tasks(
 
 
 def _table(
-    tasks: list[Task], protocol: ProtocolName, seeds: int, jobs: int, out: Path
+    tasks: list[Task], protocol: ProtocolName, seeds: int, jobs: int, dask: str | None, out: Path
 ) -> list[Section]:
     data = {name: built_in(name) for name in dict.fromkeys(task.data for task in tasks)}
     with progress("Table I") as report:
-        results = run(data, tasks, Store(out / "folds.jsonl"), jobs=jobs, report=report)
+        results = run(data, tasks, Store(out / "folds.jsonl"), jobs=jobs, dask=dask, report=report)
     summaries = {cell: summarise(part) for cell, part in group(results).items()}
     table = compare(summaries)
     header, rows = comparison_rows(table, seeds)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
@@ -29,6 +29,7 @@ from postlin.kernels import (
     full_gram,
     split_white,
 )
+from postlin.quasi_newton import Worth
 from postlin.schedules import Schedule
 from postlin.sites import Sites
 from postlin.solved import Solved
@@ -69,6 +70,20 @@ class JointModel:
     max_iter: int
     weight: Array | None = None
     _terms: list[Term] | None = field(default=None, repr=False)
+
+    #: How exact the adjoint of a gradient may be asked to be.
+    adjoint_accuracy: ClassVar[float] = EXACT
+    #: What is worth an evaluation of the evidence in a search.
+    worth: ClassVar[Worth] = Worth()
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return len(self.y)
+
+    def is_lost(self, approximation: JointApproximation) -> bool:
+        """Whether the evidence means nothing: never, it is bounded at any sites."""
+        return False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_terms": None}
@@ -164,5 +179,5 @@ class JointFitted(NamedTuple):
                 variance_bar,
                 problem.prior.directions[k],
             )
-            slopes += split.merged(kernel, by_smooth, by_noise)
+            slopes += split.join(kernel.theta, by_smooth, by_noise)
         return (value if found.converged else found.log_evidence), np.array(slopes, dtype=float)

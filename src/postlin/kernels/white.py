@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel, Sum, WhiteKernel
 
+from postlin._typing import Array
+
 
 class WhiteSplit(NamedTuple):
     """A kernel without its white-noise terms, and their summed level."""
@@ -13,11 +15,14 @@ class WhiteSplit(NamedTuple):
     noise: float
     is_white: tuple[bool, ...]  # for each free log-parameter of the whole kernel
 
-    def merged(self, kernel: Kernel, by_smooth: list[float], by_noise: float) -> list[float]:
-        """Slopes by the whole kernel's log-parameters: white noise back in its place among them."""
-        levels = iter(np.exp(kernel.theta[list(self.is_white)]))
+    def join(self, theta: Array, by_smooth: list[float], by_noise: float) -> list[float]:
+        """Derivatives by the log-parameters ``theta`` of the whole kernel from those by its parts.
+
+        ``by_noise`` is that by the summed level itself.
+        """
+        levels = iter(np.exp(theta[list(self.is_white)]))
         rest = iter(by_smooth)
-        return [by_noise * next(levels) if white else next(rest) for white in self.is_white]
+        return [by_noise * float(next(levels)) if white else next(rest) for white in self.is_white]
 
 
 def can_split(kernel: Kernel) -> bool:

@@ -1,0 +1,244 @@
+"""Passes on a Dask cluster: the serial result, also where a worker dies."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+pytest.importorskip("distributed")
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import pandas as pd
+from distributed import Client, LocalCluster
+from joblib import parallel_config
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+from sklearn.model_selection import cross_val_score
+
+import postlin
+from postlin import GPClassifier
+from postlin.sparse.dask import DaskEngine, DaskSource, active_client
+from postlin.sparse.engines import Threads
+from postlin.sparse.sources import ArraySource
+from postlin.sparse.survey import survey
+from postlin.sparse.views import SourceRows, View
+
+
+class Moments(NamedTuple):
+    n: float
+    second: np.ndarray
+
+
+class Slow:
+    """A share that takes its time and says where it is."""
+
+    def __init__(self, folder=None):
+        self.folder = folder
+
+    def __call__(self, chunk):
+        if self.folder:
+            (self.folder / f"{os.getpid()}-{chunk.first}").touch()
+            time.sleep(0.2)
+        signed = chunk.y[:, None] * chunk.X  # summed row by row: the same bits wherever it lies
+        return Moments(len(chunk.y), np.stack([(signed * x[:, None]).sum(axis=0) for x in chunk.X.T]))
+
+
+@pytest.fixture(scope="module")
+def client():
+    quiet = {
+        "distributed.logging.distributed": "critical",
+        "distributed.worker.daemon": True,
+        "distributed.comm.timeouts.connect": "20s",
+    }
+    with (
+        dask.config.set(quiet),
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100_000, 3))
+    return X, np.where(X[:, 0] + rng.standard_normal(len(X)) > 0, "yes", "no")
+
+
+def rows_of(source, engine):
+    return SourceRows(source, engine, View(survey(source, engine, 1), np.array([-1.0, 1.0]), None))
+
+
+def test_two_workers_give_the_serial_result(client, table):
+    X, y = table
+    serial = rows_of(ArraySource(X, y), Threads(1)).total(Slow())
+    source = DaskSource.of(da.from_array(X, chunks=(3000, 2)), da.from_array(y, chunks=7000))
+    rows = rows_of(source, DaskEngine(client))
+    assert len(source.loads_anywhere()) == 12  # of 9,000 rows
+    total = rows.total(Slow())
+    assert total.n == serial.n
+    np.testing.assert_allclose(total.second, serial.second, rtol=1e-10)
+    assert np.array_equal(total.second, rows.total(Slow()).second)  # to the last bit
+
+
+def test_a_worker_that_is_killed_during_a_pass_changes_nothing(client, table, tmp_path):
+    X, y = table
+    source = DaskSource.of(da.from_array(X, chunks=(10_000, 3)), y)
+    rows = rows_of(source, DaskEngine(client))
+    expected = rows.total(Slow())
+    victim = next(iter(client.run(os.getpid).values()))
+
+    def kill():
+        while not any(tmp_path.glob(f"{victim}-*")):
+            time.sleep(0.01)
+        os.kill(victim, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    total = rows.total(Slow(tmp_path))
+    killer.join()
+    assert np.array_equal(total.second, expected.second)
+    assert victim not in client.run(os.getpid).values()
+
+
+def test_data_frames_with_partitions_of_unknown_length(table):
+    X, y = table
+    frame = dd.from_pandas(pd.DataFrame(X, columns=["u", "v", "w"]).assign(kind=y), npartitions=30)
+    frame = frame[frame.u > -1]
+    source = DaskSource.of(frame[["u", "v", "w"]], frame.kind)
+    rows = rows_of(source, DaskEngine())
+    kept = X[:, 0] > -1
+    sign = np.where(y[kept] == "yes", 1.0, -1.0)
+    total = rows.total(Slow())
+    assert total.n == kept.sum()
+    np.testing.assert_allclose(total.second, X[kept].T @ (sign[:, None] * X[kept]), rtol=1e-9)
+    assert survey(source, Threads(1), 0).names == ("u", "v", "w")
+
+
+MODEL = GPClassifier(4.0 * RBF(1.5) + WhiteKernel(0.1, "fixed"), inducing=12, random_state=0)
+
+
+def test_a_fit_on_the_cluster_is_the_fit_here_though_a_worker_dies(client, table, caplog):
+    X, y = table[0][:20_000], table[1][:20_000]
+    model = clone(MODEL).set_params(optimizer=None)
+    here = clone(model).fit(X, y)
+    victim = next(iter(client.run(os.getpid).values()))
+
+    class Killer(logging.Handler):
+        """In the middle of a pass, after two of them."""
+
+        passes = 0
+
+        def emit(self, record):
+            self.passes += 1
+            if self.passes == 2:
+                threading.Timer(0.05, os.kill, (victim, signal.SIGKILL)).start()
+
+    logger, killer = logging.getLogger("postlin"), Killer()
+    caplog.set_level(logging.DEBUG, "postlin")
+    logger.addHandler(killer)
+    try:
+        there = clone(model).fit(da.from_array(X, chunks=(5000, 3)), da.from_array(y, chunks=5000))
+    finally:
+        logger.removeHandler(killer)
+    assert killer.passes > 3
+    np.testing.assert_allclose(there.predict_proba(X[:50]), here.predict_proba(X[:50]), rtol=1e-9)
+    np.testing.assert_allclose(
+        there.log_marginal_likelihood_value_, here.log_marginal_likelihood_value_, rtol=1e-10
+    )
+    gradients = [m.log_marginal_likelihood(eval_gradient=True)[1] for m in (here, there)]
+    np.testing.assert_allclose(*gradients, rtol=1e-5)
+    lazy = there.predict_proba(da.from_array(X, chunks=(7000, 2)))
+    assert lazy.shape == (20_000, 2)
+    assert lazy.chunks[0] == (7000, 7000, 6000)
+    np.testing.assert_allclose(lazy[:50].compute(), here.predict_proba(X[:50]), rtol=1e-8)
+    labels = there.predict(da.from_array(X, chunks=(7000, 3)))
+    assert (labels.compute() == here.predict(X)).all()
+
+
+def test_files_are_loaded_on_the_cluster_and_arrays_stay_here(client, table, tmp_path):
+    X, y = table[0][:20_000], table[1][:20_000]
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    frame = pd.DataFrame(X, columns=["u", "v", "w"]).assign(kind=y)
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=5000)
+    model = clone(MODEL).set_params(optimizer=None)
+    expected = clone(model).fit(X, y).predict_proba(X[:50])
+    assert active_client() is None
+    with parallel_config("dask"):
+        assert active_client() is client
+        for rows in ((X, y), (mapped, y), (postlin.parquet(tmp_path, target="kind"),)):
+            found = clone(model).fit(*rows)
+            elsewhere = isinstance(found.base_estimator_.model.rows.engine, DaskEngine)
+            assert elsewhere == (rows[0] is not X)
+            new = frame[["u", "v", "w"]][:50] if len(rows) == 1 else X[:50]
+            np.testing.assert_allclose(found.predict_proba(new), expected, rtol=1e-8)
+
+
+def test_cross_validation_on_the_cluster(client, table):
+    X, y = table[0][:600], table[1][:600]
+    model = clone(MODEL).set_params(optimizer=None)
+    with parallel_config("dask"):
+        scores = cross_val_score(model, X, y, cv=3)
+    np.testing.assert_allclose(scores, cross_val_score(model, X, y, cv=3))
+
+
+def test_data_frames_are_predicted_lazily(table):
+    X, y = table[0][:500], table[1][:500]
+    frame = pd.DataFrame(X, columns=["u", "v", "w"])
+    model = clone(MODEL).set_params(optimizer=None).fit(frame, y)
+    lazy = model.predict_proba(dd.from_pandas(frame, npartitions=3))
+    with dask.config.set(scheduler="synchronous"):
+        np.testing.assert_allclose(lazy.compute(), model.predict_proba(frame))
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.zeros(99), "y must be a Dask collection that is cut as X is"),
+        (da.zeros(99), "X has 100 rows and y has 99"),
+        (dd.from_pandas(pd.Series(np.zeros(100)), npartitions=3), "X has 2 partitions and y has 3"),
+    ],
+)
+def test_labels_that_do_not_fit(y, message):
+    with pytest.raises(ValueError, match=message):
+        DaskSource.of(da.ones((100, 2), chunks=(50, 2)), y)
+    with pytest.raises(ValueError, match="exact inference needs all rows in memory"):
+        GPClassifier().fit(da.ones((100, 2)), y)
+
+
+def test_what_is_wrong_in_a_partition_is_said_with_its_row():
+    X = np.ones((20_000, 2))
+    X[15_007, 1] = np.nan
+    source = DaskSource.of(da.from_array(X, chunks=(9000, 2)), np.zeros(20_000))
+    with (
+        dask.config.set(scheduler="synchronous"),
+        pytest.raises(ValueError, match=r"row 15007 of X holds NaN \(chunk 1"),
+    ):
+        survey(source, DaskEngine(), 0)
+
+
+@pytest.mark.slow
+def test_folds_run_on_the_cluster(client, tmp_path):
+    from typer.testing import CliRunner
+
+    from postlin.cli.app import app
+
+    command = ["evaluate", "crab", "--methods", "PPL", "--folds", "2"]
+    address = client.scheduler_info()["address"]
+    there = CliRunner().invoke(app, [*command, "--dask", address, "--out", str(tmp_path / "there")])
+    assert there.exit_code == 0, there.output
+    here = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "here")])
+    assert here.exit_code == 0, here.output
+    one, other = (pd.read_csv(tmp_path / p / "results.csv") for p in ("here", "there"))
+    scores = [name for name in one if "error" in name or "nlpd" in name]
+    assert scores
+    np.testing.assert_allclose(one[scores], other[scores], rtol=1e-6)

@@ -1,0 +1,374 @@
+"""GPClassifier with inducing points: from all kinds of data, saved, stopped, killed and resumed."""
+
+import pickle
+import signal
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, WhiteKernel
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import postlin
+from postlin import CheckpointError, GPClassifier
+from postlin.likelihoods import NoisyThreshold
+from postlin.sparse import checkpoint as checkpoints
+
+KERNEL = ConstantKernel(4.0) * RBF(1.0) + WhiteKernel(0.1, "fixed")
+FIXED = {"kernel": KERNEL, "optimizer": None}
+
+
+@parametrize_with_checks([GPClassifier(10.0 * RBF(2.0) + WhiteKernel(), inducing=4, optimizer=None)])
+def test_scikit_learn_checks(estimator, check):
+    if getattr(check, "func", check).__name__ == "check_array_api_input":
+        pytest.skip("needs SCIPY_ARRAY_API=1 at import")
+    check(estimator)
+
+
+def table(n=600, classes=("no", "yes"), seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 2))
+    noise = 0.4 * rng.standard_normal(n)
+    score = X[:, 0] + np.sin(2 * X[:, 1]) + noise
+    edges = np.quantile(score, np.linspace(0, 1, len(classes) + 1)[1:-1])
+    return X, np.array(classes)[np.searchsorted(edges, score)]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return table()
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return GPClassifier(KERNEL, inducing=20, random_state=0).fit(*data)
+
+
+def test_inducing_points_at_all_rows_are_exact_inference(data):
+    X, y = data[0][:120], data[1][:120]
+    exact = GPClassifier(**FIXED).fit(X, y)
+    sparse = GPClassifier(**FIXED, inducing=X).fit(X, y)
+    new = np.random.default_rng(1).standard_normal((50, 2))
+    assert sparse.log_marginal_likelihood_value_ == pytest.approx(
+        exact.log_marginal_likelihood_value_, abs=1e-3
+    )
+    np.testing.assert_allclose(sparse.predict_proba(new), exact.predict_proba(new), atol=1e-4)
+    for one, other in zip(
+        sparse.latent_mean_and_variance(new), exact.latent_mean_and_variance(new), strict=True
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-3)
+    np.testing.assert_allclose(
+        sparse.diagnostics_.loo_probability, exact.diagnostics_.loo_probability, atol=1e-4
+    )
+    one, other = (m.diagnostics_.hard_rows(3) for m in (sparse, exact))
+    assert [row.row for row in one] == [row.row for row in other]
+    np.testing.assert_allclose([r[1:] for r in one], [r[1:] for r in other], rtol=1e-2, atol=1e-4)
+    draws = [m.sample_latent(new[:3], 4000, random_state=0) for m in (sparse, exact)]
+    np.testing.assert_allclose(np.cov(draws[0]), np.cov(draws[1]), atol=0.15)
+
+
+def test_learning_ends_where_the_gradient_vanishes(fitted, data):
+    value, gradient = fitted.log_marginal_likelihood(fitted.kernel_.theta, eval_gradient=True)
+    assert value == pytest.approx(fitted.log_marginal_likelihood_value_, abs=1e-4)
+    assert np.abs(gradient).max() < 0.05
+    assert fitted.converged_
+    assert fitted.inducing_points_.shape == (20, 2)
+    assert fitted.score(*data) > 0.85
+    assert "20 inducing points" in fitted.summary()
+    assert "passes: " in fitted.summary()
+    assert "600 rows" in fitted.summary()
+    assert fitted._repr_html_()
+
+
+def sources(X, y, folder):
+    """The same rows in other clothes."""
+    frame = pd.DataFrame(X, columns=["u", "v"]).assign(kind=y)
+    pq.write_table(pa.Table.from_pandas(frame), folder / "rows.parquet", row_group_size=100)
+    np.save(folder / "X.npy", X)
+    yield (np.load(folder / "X.npy", mmap_mode="r"), y)
+    yield (X.tolist(), y.tolist())
+    yield (frame[["u", "v"]], frame.kind)
+    yield (postlin.parquet(folder / "rows.parquet", target="kind"),)
+    yield (postlin.stream(lambda: ((X[i : i + 70], y[i : i + 70]) for i in range(0, len(X), 70))),)
+
+
+def test_all_sources_of_rows_give_one_model(data, tmp_path):
+    X, y = data
+    model = GPClassifier(**FIXED, inducing=15, random_state=0)
+    expected = model.fit(X, y).predict_proba(X)
+    for rows in sources(X, y, tmp_path):
+        found = clone(model).fit(*rows)
+        new = pd.DataFrame(X, columns=["u", "v"]) if hasattr(found, "feature_names_in_") else X
+        np.testing.assert_allclose(found.predict_proba(new), expected, rtol=1e-9)
+        assert list(found.classes_) == ["no", "yes"]
+        assert found.n_features_in_ == 2
+    assert list(clone(model).fit(*rows).loo_predict_proba_.shape) == [600, 2]
+
+
+@pytest.mark.parametrize("strategy", ["one_vs_rest", "one_vs_one"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_many_classes_from_a_stream(strategy, shared):
+    X, y = table(400, ("a", "b", "c"))
+    model = GPClassifier(
+        KERNEL, inducing=X[:25], multi_class=strategy, shared_kernel=shared, optimizer=None
+    )
+    stream = postlin.stream(lambda: [(X[:150], y[:150]), (X[150:], y[150:])])
+    p = model.fit(stream).predict_proba(X)
+    np.testing.assert_allclose(p, clone(model).fit(X, y).predict_proba(X), rtol=1e-9)
+    alone = []
+    for fit in model._estimators:
+        positive, negative = fit.name.split(" against ")
+        kept = np.isin(y, [positive, negative]) if strategy == "one_vs_one" else np.full(400, True)
+        two = GPClassifier(KERNEL, inducing=X[:25], optimizer=None)
+        alone.append(two.fit(X[kept], y[kept] == positive).predict_proba(X)[:, 1])
+        own = np.exp(fit.log_probabilities(X)[:, 1])
+        np.testing.assert_allclose(own, alone[-1], rtol=1e-6)
+    assert model.score(X, y) > 0.7
+    assert "400 rows" in model.summary()
+    if strategy == "one_vs_rest":
+        assert model.loo_predict_proba_.shape == (400, 3)
+        assert model.loo_log_score_ > 400 * np.log(1 / 3)
+    else:
+        with pytest.raises(AttributeError, match="use 'one_vs_rest'"):
+            _ = model.loo_predict_proba_
+
+
+def test_weights_are_repetitions(data):
+    X, y = data[0][:200], data[1][:200]
+    times = np.random.default_rng(0).integers(0, 4, size=200)
+    model = GPClassifier(**FIXED, inducing=X[:10])
+    weighted = model.fit(X, y, sample_weight=times).predict_proba(X)
+    again = np.repeat(np.arange(200), times)
+    repeated = clone(model).fit(X[again], y[again])
+    np.testing.assert_allclose(weighted, repeated.predict_proba(X), rtol=1e-6)
+    assert model.loo_log_score_ == pytest.approx(repeated.loo_log_score_, rel=1e-6)
+    assert model.loo_predict_proba_.shape == ((times > 0).sum(), 2)
+    balanced = clone(model).set_params(class_weight="balanced").fit(X[50:], y[50:])
+    by_hand = len(y[50:]) / (2 * np.array([(y[50:] == label).sum() for label in ("no", "yes")]))
+    same = clone(model).fit(X[50:], y[50:], sample_weight=by_hand[(y[50:] == "yes").astype(int)])
+    np.testing.assert_allclose(balanced.predict_proba(X), same.predict_proba(X), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:.*is at its .* bound")  # points that are learned do that
+def test_learned_noise_and_learned_points(data):
+    X, y = data[0][:150], data[1][:150]
+    start = GPClassifier(**FIXED, inducing=6, random_state=0).fit(X, y)
+    model = GPClassifier(KERNEL, inducing=6, learn_inducing=True, random_state=0).fit(X, y)
+    fixed = GPClassifier(KERNEL, inducing=6, random_state=0).fit(X, y)
+    assert model.log_marginal_likelihood_value_ > fixed.log_marginal_likelihood_value_ + 0.1
+    assert not np.allclose(model.inducing_points_, start.inducing_points_)
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.inducing_points_, model.inducing_points_)
+    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+    noisy = GPClassifier(
+        KERNEL, inducing=X[:10], likelihood=NoisyThreshold(0.02, epsilon_bounds=(1e-3, 0.3))
+    ).fit(X, y)
+    assert 1e-3 < noisy.likelihood_.epsilon < 0.3
+
+
+def test_a_coarse_search_comes_first_and_ends_nearby(data, caplog):
+    X, y = data
+    with caplog.at_level("INFO", "postlin"):
+        model = GPClassifier(KERNEL, inducing=15, coarse_rows=200, random_state=0).fit(X, y)
+    assert "searching on 200 of 600 rows first" in caplog.text
+    fine = GPClassifier(KERNEL, inducing=15, random_state=0).fit(X, y)
+    np.testing.assert_allclose(
+        model.log_marginal_likelihood_value_, fine.log_marginal_likelihood_value_, atol=1e-2
+    )
+
+
+def test_warm_start_and_threads(data):
+    X, y = data
+    model = GPClassifier(KERNEL, inducing=X[:20], warm_start=True, n_jobs=2).fit(X, y)
+    n, value = len(model.evidence_path_), model.log_marginal_likelihood_value_
+    model.fit(X, y)
+    assert len(model.evidence_path_) < n
+    assert model.log_marginal_likelihood_value_ == pytest.approx(value, abs=1e-4)
+    model.set_params(inducing=None).fit(X[:100], y[:100])  # another kind of fit is none to start from
+    assert model.approximation_.mean.shape == (100,)
+
+
+def test_cross_validation(data):
+    scores = cross_val_score(GPClassifier(**FIXED, inducing=15, random_state=0), *data, cv=3, n_jobs=2)
+    assert scores.mean() > 0.85
+
+
+# what is kept
+
+
+def test_models_are_small_and_hold_no_rows(fitted, data, tmp_path):
+    X, _ = data
+    content = pickle.dumps(fitted)
+    assert len(content) < 40_000
+    postlin.save(fitted, tmp_path / "model.postlin")
+    assert (tmp_path / "model.postlin").stat().st_size < 300_000
+    for again in (pickle.loads(content), postlin.load(tmp_path / "model.postlin")):
+        assert np.array_equal(again.predict_proba(X), fitted.predict_proba(X))
+        assert again.summary() == fitted.summary()
+        assert again.log_marginal_likelihood() == fitted.log_marginal_likelihood()
+        for ask in (
+            lambda m=again: m.loo_predict_proba_,
+            lambda m=again: m.diagnostics_.hard_rows(),
+            lambda m=again: m.log_marginal_likelihood(eval_gradient=True),
+        ):
+            with pytest.raises(AttributeError, match="rows are no part of a model"):
+                ask()
+    with pytest.raises(AttributeError, match="keeps no rows"):
+        _ = fitted.X_train_
+    with pytest.raises(AttributeError, match="keeps no labels"):
+        _ = fitted.y_train_
+    with pytest.raises(AttributeError, match="spectral radius is not known"):
+        _ = fitted.diagnostics_.spectral_radius
+
+
+def test_relevance_needs_no_rows(data):
+    X, y = data
+    model = GPClassifier(4.0 * RBF([1.0, 3.0]), optimizer=None, inducing=10).fit(X, y)
+    assert pickle.loads(pickle.dumps(model)).relevance_.names == ["x0", "x1"]
+
+
+def test_predictions_for_many_rows_take_little_memory(fitted):
+    X = np.zeros((300_000, 2))
+    tracemalloc.start()
+    fitted.predict_proba(X)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 150 * 2**20  # of a million rows 500
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"inducing": 0}, "inducing must be None, a positive number"),
+        ({"inducing": 601}, "more points than there are rows, 600"),
+        ({"inducing": np.zeros((3, 2))}, "its row 1 repeats row 0"),
+        ({"inducing": 5, "schedule": "sequential"}, "parallel schedule only"),
+        ({"inducing": 5, "multi_class": "joint"}, "'joint' has no inducing points"),
+        ({"inducing": 5, "coarse_rows": 0}, "coarse_rows must be a positive integer"),
+        ({"inducing": 5, "kernel": CompoundKernel([RBF()])}, "cannot be a CompoundKernel"),
+        ({"learn_inducing": True}, "learn_inducing is for fits with inducing points"),
+        ({"coarse_rows": 100}, "coarse_rows is for fits with inducing points"),
+        ({"checkpoint": "file.npz"}, "checkpoint is for fits with inducing points"),
+    ],
+)
+def test_parameters_that_cannot_be_used(data, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        GPClassifier(**parameters).fit(*data)
+
+
+def test_data_that_cannot_be_used(data):
+    X, y = data
+    stream = postlin.stream(lambda: [(X, y)])
+    with pytest.raises(ValueError, match="X is a StreamSource: set inducing"):
+        GPClassifier().fit(stream)
+    with pytest.raises(ValueError, match="pass neither y nor sample_weight"):
+        GPClassifier(inducing=5).fit(stream, y)
+    with pytest.raises(ValueError, match="y holds one class only, no"):
+        GPClassifier(inducing=5).fit(postlin.stream(lambda: [(X, np.full(600, "no"))]))
+    with pytest.raises(ValueError, match="row 7 of X holds NaN"):
+        GPClassifier(inducing=5).fit(np.where(np.arange(600)[:, None] == 7, np.nan, X), y)
+    with pytest.raises(ValueError, match=r"sample_weight must have shape \(600,\)"):
+        GPClassifier(inducing=5).fit(X, y, sample_weight=np.ones(3))
+    with pytest.raises(ValueError, match="class_weight must be finite and positive"):
+        GPClassifier(inducing=5, class_weight={"no": 0.0}).fit(X, y)
+
+
+# checkpoints
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {folder!r})
+from test_sparse_classifier import *
+checkpoints.EVERY = 0.0
+passes = []
+total = postlin.sparse.views.SourceRows.total
+def counted(self, share):
+    passes.append(share)
+    if len(passes) == {last}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return total(self, share)
+postlin.sparse.views.SourceRows.total = counted
+X, y = table({n}, {classes})
+GPClassifier(KERNEL, inducing=8, checkpoint={path!r}).fit(X, y)
+"""
+
+
+@pytest.mark.parametrize(("classes", "last"), [(("no", "yes"), 45), (("a", "b", "c"), 150)])
+def test_a_fit_that_was_killed_goes_on_and_ends_the_same(tmp_path, monkeypatch, classes, last):
+    path = tmp_path / "fit.npz"
+    here = {"folder": str(Path(__file__).parent), "path": str(path)}
+    code = KILLED.format(**here, last=last, n=200, classes=classes)
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    assert [p.name for p in tmp_path.iterdir() if not p.name.endswith(".part")] == ["fit.npz"]
+    X, y = table(200, classes)
+    monkeypatch.setattr(checkpoints, "EVERY", 0.0)
+    passes = []
+    total = postlin.sparse.views.SourceRows.total
+    monkeypatch.setattr(
+        postlin.sparse.views.SourceRows, "total", lambda s, f: (passes.append(f), total(s, f))[1]
+    )
+    seen = []
+    model = GPClassifier(KERNEL, inducing=8, checkpoint=path, callback=seen.append).fit(X, y)
+    went_on = len(passes)
+    passes.clear()
+    # random_state was None: the points are those of the fit that was killed
+    Z = model._estimators[0].inducing_points_
+    whole = GPClassifier(KERNEL, inducing=Z).fit(X, y)
+    assert went_on == pytest.approx(len(passes) - last + 1, abs=2)
+    np.testing.assert_allclose(model.predict_proba(X), whole.predict_proba(X), rtol=1e-8)
+    passes.clear()
+    again = GPClassifier(KERNEL, inducing=8, checkpoint=path).fit(X, y)
+    assert not passes  # a finished one makes it instant
+    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_checkpoints_of_other_fits_and_files_that_are_none_are_left_alone(data, tmp_path):
+    X, y = data
+    path = tmp_path / "fit.npz"
+    model = GPClassifier(**FIXED, inducing=8, random_state=0, checkpoint=path).fit(X, y)
+    content = path.read_bytes()
+    others = [
+        (clone(model).set_params(inducing=9), X, y),
+        (clone(model).set_params(kernel=ConstantKernel(4.0000001) * RBF(1.0)), X, y),
+        (clone(model).set_params(likelihood="logit"), X, y),
+        (clone(model), np.where(np.arange(600)[:, None] == 3, 0.0, X), y),
+        (clone(model), X, np.where(np.arange(600) == 3, "yes", "no")),
+        (clone(model), X[:-1], y[:-1]),
+    ]
+    for other, rows, labels in others:
+        with pytest.raises(CheckpointError, match="is the checkpoint of another fit"):
+            other.fit(rows, labels)
+        assert path.read_bytes() == content
+    for damaged in (content[:-100], content[: len(content) // 2], b"", b"rows", _flipped(content)):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="is no checkpoint, or damaged"):
+            clone(model).fit(X, y)
+        assert path.read_bytes() == damaged
+
+
+def test_a_path_that_cannot_be_written_to_is_known_before_any_work(data, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        GPClassifier(inducing=5, checkpoint=tmp_path / "nowhere" / "fit.npz").fit(*data)
+
+
+def test_a_coarse_search_is_in_the_checkpoint_too(data, tmp_path):
+    path = tmp_path / "fit.npz"
+    model = GPClassifier(KERNEL, inducing=8, coarse_rows=150, checkpoint=path).fit(*data)
+    assert np.array_equal(clone(model).fit(*data).predict_proba(data[0]), model.predict_proba(data[0]))
+
+
+def _flipped(content):
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
