@@ -258,7 +258,8 @@ def full_gram(gram: Gram, n: int, place: Place | None = None) -> Gram:
     """``gram`` with its covariance as a full matrix, stored row by row."""
     place = place or HOST
     if np.ndim(gram.K) == 0:
-        K = place.zeros(n, n) + gram.K
+        K = place.zeros(n, n)
+        K += gram.K
     else:
         K = np.ascontiguousarray(gram.K) if place.is_host else gram.K
     return gram._replace(K=K)
