@@ -265,6 +265,10 @@ class Findings(ABC):
         check_is_fitted(self)
         return as_text(self)
 
+    def _get_fitted_attr_html(self, doc_link: str = "") -> dict[str, Any]:
+        """None: scikit-learn would look at all of them, and some take passes over the data."""
+        return {}
+
     def _html_repr(self) -> str:
         """For notebooks: scikit-learn's diagram, and the summary once fitted."""
         return as_html(self)
