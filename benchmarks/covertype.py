@@ -18,6 +18,7 @@ import hashlib
 import io
 import multiprocessing
 import os
+import platform
 import re
 import resource
 import subprocess
@@ -190,7 +191,13 @@ def measure(at: Settings) -> dict[str, Any]:
         "predict_seconds": time.perf_counter() - fitted,
         "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         "about": _about(model),
+        "machine": _machine(),
     }
+
+
+def _machine() -> str:
+    models = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return f"{len(os.sched_getaffinity(0))} cores of {models[0] if models else platform.machine()}"
 
 
 def _about(model: Any) -> str:
@@ -205,7 +212,9 @@ def page(records: list[dict[str, Any]]) -> str:
     lines = [
         "# Covertype, class 2 against the rest",
         "",
-        "Made by `benchmarks/covertype.py`, which says how. Two cores.",
+        "Made by `benchmarks/covertype.py`, which says how; every fit on "
+        + " or ".join(sorted({record["figures"]["machine"] for record in records}))
+        + ".",
         "",
         "| method | m | rows | error | NLPD | fit, s | predict, s | peak GiB | |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
