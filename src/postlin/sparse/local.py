@@ -189,7 +189,7 @@ class _Newton:
         return Sites(tau, self.nu + self.step[1] + self.mean * self.step[0])
 
     def _trial(self) -> tuple[Sites, np.ndarray]:
-        """The sites to try, those of rows where they make no Gaussian left as they are; and which do."""
+        """The sites to try, those that make no Gaussian left as they are; and which do."""
         tau, nu = self._after()
         with np.errstate(all="ignore"):  # a step may lead out of all range
             d = 1.0 / (1.0 + self.seen.lam * tau)
@@ -199,7 +199,7 @@ class _Newton:
         return Sites(np.where(sound, tau, self.tau), np.where(sound, nu, self.nu)), sound
 
     def _newton(self, sites: Sites, proposal: Proposal, move: Array) -> tuple[Array, np.ndarray]:
-        """Newton's steps, precisions that the rule wants positive kept so; and where they may be used."""
+        """Newton's steps, precisions that are wanted positive kept so; and where they may be used."""
         _, ((a, b), (c, d)) = newton_matrix(self.seen, sites, proposal)
         determinant = a * d - b * c
         regular = determinant > _STABLE

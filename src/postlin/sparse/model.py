@@ -75,7 +75,7 @@ class SparseModel:
     #: How exact the adjoint of a gradient may be asked to be: every digit is two or three passes.
     adjoint_accuracy: ClassVar[float] = 1e-4
     #: What is worth an evaluation of the evidence in a search, which is dear.
-    worth: ClassVar[Worth] = Worth(gain=3e-7, slope=3e-2)
+    worth: ClassVar[Worth] = Worth(gain=1e-6, slope=0.1)
 
     @property
     def n_rows(self) -> int:

@@ -31,6 +31,8 @@ _LOW, _HIGH = -0.7, 3.0
 _PATIENCE = 8
 #: A warm start with a larger residual is no better than a cold one.
 _WORTHWHILE = 30.0
+#: Passes after which a warm start is given up for a cold one.
+_WARM_PASSES = 60
 #: Plain steps after a stall before acceleration is tried again.
 _PAUSE = 6
 
@@ -131,33 +133,35 @@ class _Solver:
     memory: list[_Point] = field(default_factory=list)
 
     def run(self, start: State | None) -> SparseSolution:
-        point = self._warm(start) or self._cold()
-        best = point
-        pause = 0
-        since, reference = 0, point.size
-        while point.size > self.tol and self._may_go_on:
-            new = self._accelerated(point) if pause <= 0 else None
-            new = new or self._plain(point)
-            if new is None:
-                break
-            pause -= 1
-            point = new
-            best = min(best, point, key=lambda p: p.size)
-            since += 1
-            if point.size < 0.5 * reference:
-                since, reference = 0, point.size
-            elif since >= _PATIENCE and pause <= 0:
-                # acceleration has stalled: plain steps for a while, from the best point
-                self.memory.clear()
-                pause, since, reference = _PAUSE, 0, point.size
-        return self._finish(best if best.size < point.size else point)
-
-    def _finish(self, point: _Point) -> SparseSolution:
+        warm = self._warm(start)
+        point = self._iterate(warm, min(self.budget, _WARM_PASSES)) if warm else None
+        if point is None or (point.size > self.tol and self._may_go_on):
+            self.memory.clear()
+            point = self._iterate(self._cold(), self.budget)
         converged = point.size <= self.tol and not point.unsolved
         record = SparseRecord(
             converged, point.size, len(self.residuals), self.residuals, point.unsolved
         )
         return SparseSolution(point.state, point.posterior, record)
+
+    def _iterate(self, point: _Point, budget: int) -> _Point:
+        """To the tolerance, or to the best point that so many passes found."""
+        best, pause = point, 0
+        since, reference = 0, point.size
+        while point.size > self.tol and len(self.residuals) < budget:
+            new = (self._accelerated(point) if pause <= 0 else None) or self._plain(point)
+            if new is None:
+                break
+            point = new
+            best = min(best, point, key=lambda p: p.size)
+            pause, since = pause - 1, since + 1
+            if point.size < 0.5 * reference:
+                since, reference = 0, point.size
+            elif since >= _PATIENCE and pause <= 0:
+                # acceleration has stalled: plain steps for a while
+                self.memory.clear()
+                pause, since, reference = _PAUSE, 0, point.size
+        return best
 
     @property
     def _may_go_on(self) -> bool:
