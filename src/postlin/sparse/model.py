@@ -21,8 +21,9 @@ from postlin.sparse.hyperparameters import WithPoints
 from postlin.sparse.local import Method
 from postlin.sparse.passes import Evidence, EvidencePass
 from postlin.sparse.posterior import State
+from postlin.sparse.residual import Residual, residual_of
 from postlin.sparse.rows import Rows
-from postlin.sparse.solver import AfterPass, Residual, residual_of, solve
+from postlin.sparse.solver import AfterPass, solve
 
 #: The default tolerance of the residual, and the most passes spent on reaching it.
 TOL = 1e-6

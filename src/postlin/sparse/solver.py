@@ -15,8 +15,9 @@ from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.sparse.basis import Basis
 from postlin.sparse.local import Method
-from postlin.sparse.passes import Cautious, Evidence, Sweep, Update
+from postlin.sparse.passes import Cautious, Sweep, Update
 from postlin.sparse.posterior import SparsePosterior, State
+from postlin.sparse.residual import Residual, residual_of
 from postlin.sparse.rows import Rows
 
 #: Damping of plain steps: at first, its reduction where iterates swing, its growth, the least.
@@ -38,40 +39,6 @@ _PAUSE = 6
 
 #: Told after every pass: its number, the residual, and the state that it was made at.
 AfterPass = Callable[[int, float, State], object]
-
-
-class Residual(NamedTuple):
-    """What a pass moves the state by: in units of the posterior, and as it is."""
-
-    E: Array
-    e: Array
-    B: Array
-    b: Array
-
-    @property
-    def size(self) -> float:
-        """max(‖E‖, ‖e‖): bounds the relative change of every marginal."""
-        return float(max(np.linalg.norm(self.E), np.linalg.norm(self.e)))
-
-    def turned_from(self, previous: "Residual") -> float:
-        """The cosine between this and the one before: negative when iterates swing."""
-        here = np.concatenate([self.E.ravel(), self.e])
-        before = np.concatenate([previous.E.ravel(), previous.e])
-        norms = float(np.linalg.norm(here) * np.linalg.norm(before))
-        return float(here @ before) / norms if norms > 0 else 1.0
-
-
-def residual_of(posterior: SparsePosterior, update: Update | Evidence) -> Residual:
-    """From what a pass has added up."""
-    factor = posterior.factor
-    inverse = factor.inverse
-    E = update.precision + inverse @ inverse.T
-    E[np.diag_indices_from(E)] -= 1.0
-    # L_B⁻¹(b' − B'w̄), with B' = I + Σ τ'RRᵀ and b' − Σ τ'RRᵀw̄ = Σ (ν' − τ'μ)R
-    e = update.pull - inverse @ posterior.coefficients
-    L = factor.L
-    dB = L @ E @ L.T
-    return Residual(E, e, 0.5 * (dB + dB.T), L @ e + dB @ posterior.coefficients)
 
 
 @dataclass(frozen=True)
