@@ -4,7 +4,7 @@
 
 Every setting draws a data set of the paper, a likelihood, m inducing points by k-means and a kernel:
 variance from 0.1 to 10,000, length scale from 0.3 to 10 times the root of the number of features, white
-noise from 0.001 to 1. Settings that do not converge within 200 passes are flagged, as they are to a user.
+noise from 0.001 to 1. Settings that do not converge within 200 passes are flagged, as to a user.
 """
 
 import argparse
@@ -80,10 +80,11 @@ def main() -> None:
         found, _ = run(setting, rule, options.tol)
         passes.setdefault(likelihood.name, []).append(found.n_passes)
         flagged += not found.converged
+        flag = "" if found.converged else "  NOT CONVERGED"
         print(
             f"{setting.data:14s}  {likelihood.name:15s} {setting.m:4d}  {setting.variance:8.3g}  "
             f"{setting.length_scale:6.3g}  {setting.noise:5.2g}  {found.n_passes:6d}  "
-            f"{found.residual:8.1e}  {found.log_evidence:9.3f}{'' if found.converged else '  NOT CONVERGED'}",
+            f"{found.residual:8.1e}  {found.log_evidence:9.3f}{flag}",
             flush=True,
         )
     together = [count for counts in passes.values() for count in counts]

@@ -33,7 +33,7 @@ def optimise(
     """Run one optimiser from one start; ``curvature`` is for those that can use it."""
     if callable(optimizer):
         optimum, value = optimizer(objective, theta, bounds=bounds)
-        return Minimum(np.asarray(optimum, float), float(value), None, None)
+        return Minimum(np.asarray(optimum, float), float(value), None)
     if optimizer == "bfgs":
         return minimise(objective, theta, bounds, worth=worth, curvature=curvature)
     if optimizer == "fmin_l_bfgs_b":
@@ -48,7 +48,7 @@ def optimise(
         options={"finite_diff_rel_step": _DIFFERENCE},
     )
     message = None if result.success or result.status == 2 else str(result.message)
-    return Minimum(np.asarray(result.x, float), float(result.fun), message, None)
+    return Minimum(np.asarray(result.x, float), float(result.fun), message)
 
 
 def _l_bfgs_b(objective: Objective, theta: Array, bounds: Array, gain: float) -> Minimum:
@@ -76,4 +76,4 @@ def _l_bfgs_b(objective: Objective, theta: Array, bounds: Array, gain: float) ->
         options={"gtol": 1e-5 * scale, "ftol": least_gain},
     )
     message = None if result.success or result.status == 2 else str(result.message)
-    return Minimum(np.asarray(result.x, float), float(result.fun) / scale, message, None)
+    return Minimum(np.asarray(result.x, float), float(result.fun) / scale, message)

@@ -13,8 +13,8 @@ import numpy as np
 
 from postlin._typing import Array
 
-#: Largest change of a parameter in the first step, and in any.
-_FIRST, _LONGEST = 1.0, 1.5
+#: Largest change of a parameter in the first step, in one that a known curvature suggests, in any.
+_FIRST, _KNOWN, _LONGEST = 1.0, 0.3, 1.5
 #: A step counts if it gains this part of what the model promised; below the second the region is
 #: too large, above the third it may grow.
 _SOME, _HALF, _MOST = 1e-3, 0.5, 0.7
@@ -42,12 +42,11 @@ class Worth(NamedTuple):
 
 
 class Minimum(NamedTuple):
-    """Where the search ended, the value there, a complaint if it did not converge, and the model."""
+    """Where the search ended, the value there, and a complaint if it did not converge."""
 
     x: Array
     value: float
     message: str | None
-    curvature: Array | None
 
 
 def minimise(
@@ -64,7 +63,7 @@ def minimise(
     x = np.clip(np.array(x, float), low, high)
     value, slope = objective(x)
     model = curvature
-    radius = _FIRST
+    radius = _FIRST if model is None else _KNOWN
     for _ in range(max_evaluations - 1):
         free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
         step = _step(model, slope, free, np.maximum(low - x, -radius), np.minimum(high - x, radius))
@@ -74,7 +73,7 @@ def minimise(
         flat = worth.slope if model is not None else min(worth.slope, least)
         steepest = float(np.abs(slope[free]).max(initial=0.0))
         if length < _SHORTEST or (promised <= least and steepest <= flat):
-            return Minimum(x, value, None, model)
+            return Minimum(x, value, None)
         new_value, new_slope = objective(x + step)
         # values may be wrong by what is not worth a step: such a loss is none
         success = (value - new_value + least) / (max(promised, 0.0) + least)
@@ -86,7 +85,7 @@ def minimise(
             radius = length * _shrinkage(float(slope @ step), float(new_slope @ step))
         if success > _SOME:
             x, value, slope = x + step, new_value, new_slope
-    return Minimum(x, value, f"no convergence after {max_evaluations} evaluations", model)
+    return Minimum(x, value, f"no convergence after {max_evaluations} evaluations")
 
 
 def _step(model: Array | None, slope: Array, free: np.ndarray, low: Array, high: Array) -> Array:

@@ -43,7 +43,6 @@ class Training(NamedTuple):
     message: str | None
     path: list[tuple[Array, float]]
     interrupted: bool = False
-    curvature: Array | None = None  # of minus the log evidence, as far as the optimiser knows it
 
 
 def train(
@@ -73,7 +72,7 @@ def train(
     except KeyboardInterrupt:
         if not keep_on_interrupt or not search.path:
             raise
-        found, interrupted = Minimum(search.best(), np.nan, None, None), True
+        found, interrupted = Minimum(search.best(), np.nan, None), True
     best = search.at(found.x)
     logger.info(
         "%s: log evidence %.6f after %d evaluations",
@@ -81,7 +80,7 @@ def train(
         sum(fitted.approximation.log_evidence for fitted in best),
         len(search.path),
     )
-    return Training(best, found.message, search.path, interrupted, found.curvature)
+    return Training(best, found.message, search.path, interrupted)
 
 
 def _best_of_all(

@@ -43,7 +43,8 @@ class Basis:
     @classmethod
     def of(cls, kernel: Kernel, Z: Array, jitter: float = JITTER) -> "Basis":
         """The basis of inducing points under a kernel."""
-        Kuu = full_cross(kernel, Z, Z).K
+        with np.errstate(over="ignore"):  # that is seen below
+            Kuu = full_cross(kernel, Z, Z).K
         if not np.isfinite(Kuu).all():
             raise NotPositiveDefiniteError("the kernel's values at the inducing points are not finite.")
         Kuu[np.diag_indices_from(Kuu)] += jitter * Kuu.diagonal().mean()

@@ -1,20 +1,26 @@
 """Learning hyperparameters from many rows: first from a few of them, then from all.
 
-A search on all rows costs tens of passes for each of its evaluations. What it looks for is known to a
-fraction of its width from a sample: there it begins, with the curvature found on the sample and sites
-in proportion, and few evaluations are left.
+A search on all rows costs tens of passes for each of its evaluations. What it looks for is nearly known
+from a sample: there it begins, with the curvature that the evidence has on the sample and with sites in
+proportion, and few evaluations are left.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from postlin._typing import Array
 from postlin.hyperparameters import Hyperparameters
 from postlin.optimisers import Optimizer
-from postlin.search import Callback, logger
+from postlin.search import Callback, Search, logger
 from postlin.sparse.model import SparseModel
 from postlin.sparse.posterior import State
 from postlin.training import Training, train
+
+#: The step of a log-parameter by which curvatures are measured, and the least that is believed.
+_STEP, _LEAST = 0.1, 0.3
+#: With more parameters than this (inducing points among them) curvature would cost more than it saves.
+_MANY = 40
 
 
 def train_sparse(
@@ -72,6 +78,22 @@ def train_sparse(
         ],
         callback=callback,
         keep_on_interrupt=keep_on_interrupt,
-        curvature=None if coarse.curvature is None else max(more) * coarse.curvature,
+        curvature=None if coarse.interrupted else _curvature(some, coarse, max(more)),
     )
     return fine._replace(interrupted=coarse.interrupted or fine.interrupted)
+
+
+def _curvature(some: Sequence[SparseModel], coarse: Training, times: float) -> Array | None:
+    """That of minus the log evidence where the first search ended, as if of so many times the rows."""
+    best = coarse.best[0].at
+    theta, (_, high) = best.theta, best.bounds.T
+    if len(theta) > _MANY:
+        return None
+    starts = [fitted.approximation.state for fitted in coarse.best]
+    objective = Search(some, best, starts, True, None)
+    steps = np.diag(np.where(theta + _STEP < high, _STEP, -_STEP))
+    here = objective(theta)[1]
+    rows = [(objective(theta + step)[1] - here) / step.sum() for step in steps]
+    values, vectors = np.linalg.eigh(0.5 * (np.array(rows) + np.array(rows).T))
+    curvature: Array = (vectors * np.maximum(times * values, _LEAST)) @ vectors.T
+    return curvature

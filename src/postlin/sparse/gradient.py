@@ -15,8 +15,8 @@ from postlin.krylov import gmres
 from postlin.sparse.local import Method
 from postlin.sparse.passes import AdjointPass, Evidence, GradientPass, Pulled, Slopes
 from postlin.sparse.posterior import SparsePosterior
+from postlin.sparse.residual import Residual
 from postlin.sparse.rows import Rows
-from postlin.sparse.solver import Residual
 
 #: The most passes spent on an adjoint.
 _KRYLOV = 60

@@ -21,8 +21,9 @@ from postlin.sparse.hyperparameters import WithPoints
 from postlin.sparse.local import Method
 from postlin.sparse.passes import Evidence, EvidencePass
 from postlin.sparse.posterior import State
+from postlin.sparse.residual import Residual, residual_of
 from postlin.sparse.rows import Rows
-from postlin.sparse.solver import AfterPass, Residual, residual_of, solve
+from postlin.sparse.solver import AfterPass, solve
 
 #: The default tolerance of the residual, and the most passes spent on reaching it.
 TOL = 1e-6
@@ -75,7 +76,7 @@ class SparseModel:
     #: How exact the adjoint of a gradient may be asked to be: every digit is two or three passes.
     adjoint_accuracy: ClassVar[float] = 1e-4
     #: What is worth an evaluation of the evidence in a search, which is dear.
-    worth: ClassVar[Worth] = Worth(gain=3e-7, slope=3e-2)
+    worth: ClassVar[Worth] = Worth(gain=1e-6, slope=0.1)
 
     @property
     def n_rows(self) -> int:

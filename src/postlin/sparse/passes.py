@@ -16,7 +16,8 @@ import numpy as np
 from postlin._typing import Array
 from postlin.sites import Marginals
 from postlin.sparse.basis import Coordinates
-from postlin.sparse.local import Linearised, Method, Seen
+from postlin.sparse.linearised import Linearised
+from postlin.sparse.local import Method, Seen
 from postlin.sparse.posterior import SparsePosterior
 from postlin.sparse.rows import Chunk
 
@@ -93,7 +94,7 @@ class _Pass:
     def _solved(self, chunk: Chunk, keep: bool = False) -> tuple[_Rows, Linearised, int]:
         rows = self._rows(chunk, keep)
         sites, unsolved = self.method.solve(chunk.y, rows.seen)
-        return rows, self.method.at(chunk.y, rows.seen, sites), unsolved
+        return rows, Linearised.at(self.method, chunk.y, rows.seen, sites), unsolved
 
 
 class Cautious(_Pass):

@@ -15,8 +15,9 @@ from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.sparse.basis import Basis
 from postlin.sparse.local import Method
-from postlin.sparse.passes import Cautious, Evidence, Sweep, Update
+from postlin.sparse.passes import Cautious, Sweep, Update
 from postlin.sparse.posterior import SparsePosterior, State
+from postlin.sparse.residual import Residual, residual_of
 from postlin.sparse.rows import Rows
 
 #: Damping of plain steps: at first, its reduction where iterates swing, its growth, the least.
@@ -31,45 +32,13 @@ _LOW, _HIGH = -0.7, 3.0
 _PATIENCE = 8
 #: A warm start with a larger residual is no better than a cold one.
 _WORTHWHILE = 30.0
+#: Passes after which a warm start is given up for a cold one.
+_WARM_PASSES = 60
 #: Plain steps after a stall before acceleration is tried again.
 _PAUSE = 6
 
 #: Told after every pass: its number, the residual, and the state that it was made at.
 AfterPass = Callable[[int, float, State], object]
-
-
-class Residual(NamedTuple):
-    """What a pass moves the state by: in units of the posterior, and as it is."""
-
-    E: Array
-    e: Array
-    B: Array
-    b: Array
-
-    @property
-    def size(self) -> float:
-        """max(‖E‖, ‖e‖): bounds the relative change of every marginal."""
-        return float(max(np.linalg.norm(self.E), np.linalg.norm(self.e)))
-
-    def turned_from(self, previous: "Residual") -> float:
-        """The cosine between this and the one before: negative when iterates swing."""
-        here = np.concatenate([self.E.ravel(), self.e])
-        before = np.concatenate([previous.E.ravel(), previous.e])
-        norms = float(np.linalg.norm(here) * np.linalg.norm(before))
-        return float(here @ before) / norms if norms > 0 else 1.0
-
-
-def residual_of(posterior: SparsePosterior, update: Update | Evidence) -> Residual:
-    """From what a pass has added up."""
-    factor = posterior.factor
-    inverse = factor.inverse
-    E = update.precision + inverse @ inverse.T
-    E[np.diag_indices_from(E)] -= 1.0
-    # L_B⁻¹(b' − B'w̄), with B' = I + Σ τ'RRᵀ and b' − Σ τ'RRᵀw̄ = Σ (ν' − τ'μ)R
-    e = update.pull - inverse @ posterior.coefficients
-    L = factor.L
-    dB = L @ E @ L.T
-    return Residual(E, e, 0.5 * (dB + dB.T), L @ e + dB @ posterior.coefficients)
 
 
 @dataclass(frozen=True)
@@ -131,33 +100,35 @@ class _Solver:
     memory: list[_Point] = field(default_factory=list)
 
     def run(self, start: State | None) -> SparseSolution:
-        point = self._warm(start) or self._cold()
-        best = point
-        pause = 0
-        since, reference = 0, point.size
-        while point.size > self.tol and self._may_go_on:
-            new = self._accelerated(point) if pause <= 0 else None
-            new = new or self._plain(point)
-            if new is None:
-                break
-            pause -= 1
-            point = new
-            best = min(best, point, key=lambda p: p.size)
-            since += 1
-            if point.size < 0.5 * reference:
-                since, reference = 0, point.size
-            elif since >= _PATIENCE and pause <= 0:
-                # acceleration has stalled: plain steps for a while, from the best point
-                self.memory.clear()
-                pause, since, reference = _PAUSE, 0, point.size
-        return self._finish(best if best.size < point.size else point)
-
-    def _finish(self, point: _Point) -> SparseSolution:
+        warm = self._warm(start)
+        point = self._iterate(warm, min(self.budget, _WARM_PASSES)) if warm else None
+        if point is None or (point.size > self.tol and self._may_go_on):
+            self.memory.clear()
+            point = self._iterate(self._cold(), self.budget)
         converged = point.size <= self.tol and not point.unsolved
         record = SparseRecord(
             converged, point.size, len(self.residuals), self.residuals, point.unsolved
         )
         return SparseSolution(point.state, point.posterior, record)
+
+    def _iterate(self, point: _Point, budget: int) -> _Point:
+        """To the tolerance, or to the best point that so many passes found."""
+        best, pause = point, 0
+        since, reference = 0, point.size
+        while point.size > self.tol and len(self.residuals) < budget:
+            new = (self._accelerated(point) if pause <= 0 else None) or self._plain(point)
+            if new is None:
+                break
+            point = new
+            best = min(best, point, key=lambda p: p.size)
+            pause, since = pause - 1, since + 1
+            if point.size < 0.5 * reference:
+                since, reference = 0, point.size
+            elif since >= _PATIENCE and pause <= 0:
+                # acceleration has stalled: plain steps for a while
+                self.memory.clear()
+                pause, since, reference = _PAUSE, 0, point.size
+        return best
 
     @property
     def _may_go_on(self) -> bool:

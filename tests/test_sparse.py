@@ -1,0 +1,431 @@
+"""Sparse inference against dense algebra, finite differences and repeated rows."""
+
+import logging
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    Exponentiation,
+    ExpSineSquared,
+    Matern,
+    PairwiseKernel,
+    RationalQuadratic,
+    WhiteKernel,
+)
+
+import postlin
+from postlin.exceptions import NotPositiveDefiniteError
+from postlin.hyperparameters import Hyperparameters
+from postlin.kernels import bind
+from postlin.kernels.rectangles import cross, diagonal, full_cross, moves_points
+from postlin.likelihoods import Logit, NoisyThreshold, Probit
+from postlin.rules import EP, PL, Laplace
+from postlin.sparse.basis import Basis
+from postlin.sparse.coarse import train_sparse
+from postlin.sparse.hyperparameters import WithPoints
+from postlin.sparse.local import Method, Seen
+from postlin.sparse.model import SparseModel
+from postlin.sparse.passes import Sweep
+from postlin.sparse.posterior import SparsePosterior, State
+from postlin.sparse.rows import ArrayRows, Chunk
+from postlin.sparse.triangle import Triangle
+from postlin.training import train
+
+KERNEL = ConstantKernel(9.0) * RBF(2.0) + WhiteKernel(0.1)
+METHODS = {
+    "probit pl": (Probit(), PL()),
+    "logit pl": (Logit(), PL()),
+    "threshold pl": (NoisyThreshold(0.05, (0.001, 0.4)), PL()),
+    "probit ep": (Probit(), EP()),
+    "threshold ep": (NoisyThreshold(0.05, (0.001, 0.4)), EP()),
+    "probit laplace": (Probit(), Laplace()),
+    "paper's evidence": (Probit(), PL(evidence_order=10)),
+}
+SMALL = ["probit pl", "threshold pl", "probit ep", "probit laplace"]
+
+
+def whole(data):
+    return Chunk(data.X, data.y, None, 0)
+
+
+def fitc(kernel, X, Z, jitter, new=None):
+    """The covariance that inducing points leave, and with new rows."""
+    basis = Basis.of(kernel, Z, jitter)
+    R = np.linalg.solve(basis.factor.L, kernel(Z, X)).T
+    K = R @ R.T
+    K[np.diag_indices_from(K)] = kernel.diag(X)
+    return K if new is None else (K, R @ np.linalg.solve(basis.factor.L, kernel(Z, new)))
+
+
+@pytest.mark.parametrize("name", ["crab", "glass", "thyroid"])
+def test_all_rows_as_inducing_points_give_the_dense_posterior(data, name):
+    here = data(name)
+    model = SparseModel(ArrayRows(here.X, here.y, chunk=64), here.X, PL(), tol=1e-9, jitter=1e-12)
+    fitted = model.infer(Hyperparameters(KERNEL, Probit()))
+    dense = postlin.infer(KERNEL(here.X), here.y, tol=1e-10)
+    found = fitted.approximation.marginals(whole(here))
+    assert fitted.approximation.converged
+    np.testing.assert_allclose(found.mean, dense.mean, atol=1e-7)
+    np.testing.assert_allclose(found.variance, dense.variance, atol=1e-7)
+    assert fitted.approximation.log_evidence == pytest.approx(dense.log_evidence, abs=1e-7)
+    gram = bind(KERNEL, here.X).gram(KERNEL)
+    np.testing.assert_allclose(fitted.gradient(), gram.pull_back(dense.evidence_gradient()), rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_fewer_points_give_the_posterior_of_their_covariance(data, method):
+    here, (likelihood, rule) = data("crab", 80), METHODS[method]
+    Z, new = here.X[:12] + 0.05, here.X[60:] + 0.3
+    model = SparseModel(ArrayRows(here.X, here.y, chunk=33), Z, rule, tol=1e-9)
+    found = model.infer(Hyperparameters(KERNEL, likelihood)).approximation
+    K, crossed = fitc(KERNEL, here.X, Z, 1e-6, new)
+    dense = postlin.infer(K, here.y, likelihood=likelihood, inference=rule, tol=1e-10)
+    marginals = found.marginals(whole(here))
+    np.testing.assert_allclose(marginals.mean, dense.mean, atol=1e-6)
+    np.testing.assert_allclose(marginals.variance, dense.variance, atol=1e-6)
+    assert found.log_evidence == pytest.approx(dense.log_evidence, abs=1e-6)
+    for a, b in zip(found.predict(new), dense.predict_latent(crossed, KERNEL.diag(new)), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    mean, covariance = found.predict_jointly(new)
+    np.testing.assert_allclose(mean, found.predict(new).mean)
+    np.testing.assert_allclose(covariance.diagonal(), found.predict(new).variance)
+    assert np.linalg.eigvalsh(covariance)[0] > 0
+    cavities = found.cavities(whole(here))
+    np.testing.assert_allclose(
+        1 / marginals.variance - dense.sites.tau, 1 / cavities.variance, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "fold_noise"),
+    [*((m, False) for m in METHODS if m != "logit pl"), ("threshold pl", True)],
+)
+def test_gradient_is_that_of_differences(data, method, fold_noise):
+    here, (likelihood, rule) = data("crab", 40), METHODS[method]
+    kernel = ConstantKernel(9.0) * RBF(2.0) + DotProduct(0.5) + WhiteKernel(0.1)
+    Z = here.X[:8] + 0.05
+    weight = np.random.default_rng(0).uniform(0.3, 3.0, 40)
+    model = SparseModel(
+        ArrayRows(here.X, here.y, weight, chunk=25), Z, rule, tol=1e-10, fold_noise=fold_noise
+    )
+    plain = Hyperparameters(kernel, likelihood)
+    at = WithPoints.of(plain, Z, np.stack([here.X.min(0), here.X.max(0)], axis=1))
+    fitted = model.infer(at)
+    gradient, n = fitted.gradient(), len(plain.theta)
+    assert len(gradient) == len(at.theta) == len(at.bounds) == len(at.names) == n + Z.size
+    chosen = [*range(n), n + 3, n + 20]
+    for k in chosen:
+        step = np.zeros_like(at.theta)
+        step[k] = 1e-4
+        up, down = (
+            model.infer(at.at(at.theta + sign * step), fitted.approximation.state).approximation
+            for sign in (1, -1)
+        )
+        slope = (up.log_evidence - down.log_evidence) / 2e-4
+        assert gradient[k] == pytest.approx(slope, rel=1e-5, abs=2e-5), at.names[k]
+    np.testing.assert_allclose(model.infer(plain).gradient(), gradient[:n], atol=1e-7)
+
+
+@pytest.mark.parametrize("method", SMALL)
+def test_integer_weights_are_repeated_rows(data, method):
+    here, (likelihood, rule) = data("crab", 60), METHODS[method]
+    w = np.random.default_rng(0).integers(1, 4, 60)
+    weighted = ArrayRows(here.X, here.y, w.astype(float), chunk=25)
+    repeated = ArrayRows(here.X.repeat(w, axis=0), here.y.repeat(w), chunk=25)
+    one, other = (
+        SparseModel(rows, here.X[:10], rule, tol=1e-10).infer(Hyperparameters(KERNEL, likelihood))
+        for rows in (weighted, repeated)
+    )
+    assert one.approximation.log_evidence == pytest.approx(other.approximation.log_evidence, abs=1e-8)
+    np.testing.assert_allclose(one.approximation.state.B, other.approximation.state.B, rtol=1e-8)
+    np.testing.assert_allclose(one.gradient(), other.gradient(), atol=1e-7)
+
+
+def test_fractions_are_as_in_dense_inference(data):
+    here, w = data("crab", 60), np.random.default_rng(0).uniform(0.2, 1.0, 60)
+    model = SparseModel(ArrayRows(here.X, here.y, w), here.X, PL(), tol=1e-9, jitter=1e-12)
+    found = model.infer(Hyperparameters(KERNEL, Probit())).approximation
+    dense = postlin.infer(KERNEL(here.X), here.y, weights=w, tol=1e-10)
+    assert found.log_evidence == pytest.approx(dense.log_evidence, abs=1e-7)
+
+
+def test_a_loose_value_is_exact_to_second_order(data):
+    here = data("thyroid")
+    model = SparseModel(ArrayRows(here.X, here.y), here.X[::10], PL(), tol=1e-9)
+    at = Hyperparameters(KERNEL, Probit())
+    exact = model.infer(at).approximation.log_evidence
+    loose = model.infer(at, tol=1e-2)
+    value, _ = loose.value_and_gradient(1e-6)
+    assert 1e-6 < loose.approximation.residual < 1e-2
+    assert abs(value - exact) < loose.approximation.residual**2
+    assert loose.approximation.n_passes < model.infer(at).approximation.n_passes
+
+
+def test_chunks_do_not_matter_and_shares_travel(data):
+    here = data("crab", 60)
+    basis = Basis.of(KERNEL, here.X[:10])
+    share = Sweep(SparsePosterior.of(basis, State.prior(basis)), Method(Probit(), PL()))
+    one = ArrayRows(here.X, here.y).total(share)
+    other = ArrayRows(here.X, here.y, chunk=7).total(pickle.loads(pickle.dumps(share)))
+    np.testing.assert_allclose(one.precision, other.precision, rtol=1e-12)
+    np.testing.assert_allclose(one.pull, other.pull, atol=1e-12)
+
+
+def test_an_approximation_is_small_and_travels(data):
+    here = data("thyroid")
+    model = SparseModel(ArrayRows(here.X, here.y), here.X[:10], PL())
+    found = model.infer(Hyperparameters(KERNEL, Probit())).approximation
+    stored = pickle.dumps(found)
+    assert len(stored) < 20_000
+    np.testing.assert_array_equal(pickle.loads(stored).predict(here.X).mean, found.predict(here.X).mean)
+
+
+def test_warm_starts_lead_to_the_same_place_sooner(data):
+    here = data("glass")
+    model = SparseModel(ArrayRows(here.X, here.y), here.X[::8], PL(), tol=1e-8)
+    at = Hyperparameters(KERNEL, Probit())
+    before = model.infer(at).approximation
+    moved = at.at(at.theta + 0.1)
+    cold, warm = (model.infer(moved, start).approximation for start in (None, before.start))
+    assert warm.n_passes < cold.n_passes
+    assert warm.log_evidence == pytest.approx(cold.log_evidence, abs=1e-6)
+    assert "passes" in warm.effort
+
+
+def test_what_has_not_converged_says_so_and_is_finite(data):
+    here, seen = data("ionosphere"), []
+    model = SparseModel(
+        ArrayRows(here.X, here.y),
+        here.X[::10],
+        PL(),
+        max_passes=5,
+        after_pass=lambda number, residual, state: seen.append(number),
+    )
+    kernel = ConstantKernel(1e4) * RBF(2.0) + WhiteKernel(0.1)
+    fitted = model.infer(Hyperparameters(kernel, NoisyThreshold()))
+    found = fitted.approximation
+    assert not found.converged
+    assert model.is_lost(found)
+    assert np.isfinite(found.log_evidence)
+    assert np.isfinite(fitted.gradient()).all()
+    assert np.isfinite(found.predict(here.X)).all()
+    assert seen == [1, 2, 3, 4, 5]
+    with pytest.warns(postlin.ConvergenceWarning, match="raise the number of passes"):
+        found.warn(model.tol, 5, 2)
+
+
+def test_what_cannot_be_used_together_is_refused(data):
+    here = data("crab", 60)
+    rows, Z = ArrayRows(here.X, here.y), np.vstack([here.X[:20], here.X[:20]])
+    with pytest.raises(ValueError, match="points 0 and 20 nearly coincide"):
+        SparseModel(rows, Z, PL(), jitter=0.0).check(RBF(1.0))
+    SparseModel(rows, Z, PL()).check(RBF(1.0))  # the jitter is for this
+    with pytest.raises(ValueError, match="negative_sites='keep'"):
+        SparseModel(rows, Z, EP("clamp")).check(RBF(1.0))
+    with pytest.raises(ValueError, match="cannot be learned with the kernel"):
+        SparseModel(rows, Z, PL()).check(Matern(nu=0.7) + WhiteKernel(), learn_points=True)
+    with pytest.raises(NotPositiveDefiniteError, match="not finite"):
+        Basis.of(ConstantKernel(1e308) * ConstantKernel(1e308) * RBF(1.0), Z)
+    model = SparseModel(rows, here.X[:5], PL(), fold_noise=True)
+    assert model.latent_kernel(KERNEL) == KERNEL.k1
+
+
+def _few_steps(objective, theta, bounds):
+    found = minimize(objective, theta, jac=True, bounds=bounds, options={"maxfun": 12})
+    return found.x, found.fun
+
+
+class TestLearning:
+    def test_search_finds_what_the_dense_search_finds(self, data):
+        here = data("crab", 80)
+        model = SparseModel(ArrayRows(here.X, here.y), here.X, PL(), tol=1e-8, jitter=1e-12)
+        at = Hyperparameters(ConstantKernel(1.0) * RBF(1.0) + WhiteKernel(0.1), Probit())
+        found = train([model], at, "bfgs", rng=np.random.RandomState(0), starts=[None])
+        dense = postlin.GPClassifier(kernel=at.kernel).fit(here.X, here.y)
+        value = found.best[0].approximation.log_evidence
+        assert value == pytest.approx(dense.log_marginal_likelihood_value_, abs=1e-2)
+
+    def test_learned_points_explain_more(self, data):
+        here = data("thyroid")
+        model = SparseModel(ArrayRows(here.X, here.y), here.X[:6], PL())
+        at = Hyperparameters(KERNEL, Probit())
+        box = np.stack([here.X.min(0), here.X.max(0)], axis=1)
+        options = {"rng": np.random.RandomState(0), "starts": [None]}
+        fixed = train([model], at, _few_steps, **options)
+        learned = train([model], WithPoints.of(at, model.Z, box), _few_steps, **options)
+        one, other = (t.best[0].approximation.log_evidence for t in (fixed, learned))
+        assert other > one + 1
+        points = learned.best[0].at.points
+        assert not np.allclose(points, model.Z)
+        assert ((points >= box[:, 0]) & (points <= box[:, 1])).all()
+
+    def test_points_stay_through_restarts(self, data):
+        at = WithPoints.of(
+            Hyperparameters(KERNEL, Probit()), np.arange(6.0).reshape(3, 2), np.ones((2, 2))
+        )
+        np.testing.assert_array_equal(at.drawn(np.random.RandomState(0))[3:], np.arange(6.0))
+        np.testing.assert_array_equal(at.starts[0], at.theta)
+        assert at.names[-1] == "inducing[2, 1]"
+        assert at.at_bounds() == []
+        at.check_bounds(finite=True)
+
+    def test_a_sample_of_the_rows_comes_first(self, data, caplog):
+        here = data("breast_cancer")
+        model = SparseModel(ArrayRows(here.X, here.y), here.X[::30], PL())
+        at = Hyperparameters(ConstantKernel(1.0) * RBF(1.0) + WhiteKernel(0.1), Probit())
+        options = {"rng": np.random.RandomState(0), "starts": [None]}
+        plain = train_sparse([model], at, "bfgs", **options)
+        with caplog.at_level(logging.INFO, logger="postlin"):
+            found = train_sparse([model], at, "bfgs", coarse_rows=300, **options)
+        assert "searching on 300 of 699 rows first" in caplog.text
+        assert "continuing on all rows" in caplog.text
+        assert len(found.path) < len(plain.path)
+        one, other = (t.best[0].approximation.log_evidence for t in (plain, found))
+        assert other == pytest.approx(one, abs=0.05)
+
+    @pytest.mark.parametrize("when", ["coarse", "fine"])
+    def test_an_interrupt_keeps_the_best(self, data, when):
+        here = data("breast_cancer")
+        calls = []
+
+        class Interrupted(ArrayRows):
+            def total(self, share):
+                calls.append(self.n)
+                if len([n for n in calls if (n == 699) == (when == "fine")]) == 30:
+                    raise KeyboardInterrupt
+                return super().total(share)
+
+            def sample(self, n, seed):
+                few = super().sample(n, seed)
+                return Interrupted(few.X, few.y)
+
+        model = SparseModel(Interrupted(here.X, here.y), here.X[::30], PL())
+        at = Hyperparameters(ConstantKernel(1.0) * RBF(1.0) + WhiteKernel(0.1), Probit())
+        found = train_sparse(
+            [model],
+            at,
+            "bfgs",
+            coarse_rows=300,
+            rng=np.random.RandomState(0),
+            starts=[None],
+            keep_on_interrupt=True,
+        )
+        assert found.interrupted
+        assert found.best[0].approximation.converged
+
+
+KERNELS = {
+    "rbf": RBF(1.3),
+    "rbf ard": RBF([0.5, 1.0, 2.0]),
+    "rbf fixed": RBF(1.3, "fixed"),
+    **{f"matern {nu}": Matern([0.5, 1.0, 2.0], nu=nu) for nu in (0.5, 1.5, 2.5)},
+    "rational quadratic": RationalQuadratic(0.8, 1.7),
+    "rational quadratic, alpha fixed": RationalQuadratic(0.8, 1.7, alpha_bounds="fixed"),
+    "periodic": ExpSineSquared(0.8, 2.5),
+    "dot product": DotProduct(0.7),
+    "dot product fixed": DotProduct(0.7, "fixed"),
+    "constant": ConstantKernel(2.0) + WhiteKernel(0.3) * ConstantKernel(2.0, "fixed"),
+    "power": Exponentiation(DotProduct(0.7) + 2.0 * Matern(1.1, nu=1.5), 2),
+    "all": WhiteKernel(0.1) + ConstantKernel(2.0) * RBF(1.0) * RationalQuadratic() + DotProduct(),
+    "bessel": ConstantKernel(2.0) * Matern(1.3, nu=0.8),
+    "pairwise": PairwiseKernel(0.5, metric="laplacian"),
+}
+
+
+@pytest.fixture(scope="module")
+def rectangle():
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((9, 3)), rng.standard_normal((5, 3)), rng.standard_normal((9, 5))
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+class TestRectangles:
+    def test_values_are_the_kernels(self, kernel, rectangle):
+        X, Z, _ = rectangle
+        np.testing.assert_allclose(full_cross(kernel, X, Z).K, kernel(X, Z), atol=1e-14)
+        np.testing.assert_allclose(diagonal(kernel, X).k, kernel.diag(X), rtol=1e-14)
+
+    def test_slopes_by_parameters(self, kernel, rectangle):
+        X, Z, bar = rectangle
+
+        def values(theta):
+            other = kernel.clone_with_theta(theta)
+            return np.array([np.sum(bar * other(X, Z)), bar[:, 0] @ other.diag(X)])
+
+        found = [cross(kernel, X, Z).by_theta(bar), diagonal(kernel, X).by_theta(bar[:, 0])]
+        for k in range(kernel.n_dims):
+            step = np.eye(kernel.n_dims)[k] * 1e-5
+            slope = (values(kernel.theta + step) - values(kernel.theta - step)) / 2e-5
+            np.testing.assert_allclose([f[k] for f in found], slope, atol=1e-8)
+        assert len(found[0]) == len(found[1]) == kernel.n_dims
+
+    def test_slopes_by_points(self, kernel, rectangle):
+        X, Z, bar = rectangle
+        if not moves_points(kernel):
+            with pytest.raises(ValueError, match="by points are not known"):
+                cross(kernel, X, Z).by_right(bar)
+            return
+        found = np.zeros_like(Z) + cross(kernel, X, Z).by_right(bar)
+        for index in np.ndindex(Z.shape):
+            step = np.zeros_like(Z)
+            step[index] = 1e-6
+            slope = np.sum(bar * (kernel(X, Z + step) - kernel(X, Z - step))) / 2e-6
+            assert found[index] == pytest.approx(slope, abs=1e-7)
+
+    def test_a_point_may_be_a_row(self, kernel, rectangle):
+        X, _, bar = rectangle
+        found = cross(kernel, X, X[:5])
+        assert np.isfinite(found.by_theta(bar)).all()
+        if moves_points(kernel):
+            assert np.isfinite(found.by_right(bar)).all()
+
+
+@given(
+    mu=st.floats(-100, 100),
+    s=st.floats(1e-6, 1e3),
+    lam=st.floats(0, 1e3),
+    q=st.floats(0.01, 1.0),
+    y=st.sampled_from([-1.0, 1.0]),
+    method=st.sampled_from(["probit pl", "threshold pl", "logit pl", "probit laplace"]),
+)
+@settings(max_examples=200, deadline=None)
+def test_every_row_is_solved(mu, s, lam, q, y, method):
+    likelihood, rule = METHODS[method]
+    labels, seen = np.array([y]), Seen(*(np.array([value]) for value in (mu, s, lam, q)))
+    sites, unsolved = Method(likelihood, rule).solve(labels, seen)
+    assert unsolved == 0
+    view = seen.view(sites)
+    wanted = rule.propose(likelihood, labels, view).sites
+    moved = wanted.tau - view.tau
+    size = max(
+        abs(moved[0]) * view.variance[0],
+        abs(wanted.nu - view.nu - view.mean * moved)[0] * np.sqrt(view.variance[0]),
+    )
+    assert size < 1e-6
+
+
+def test_rows_that_ep_cannot_solve_are_counted_and_finite():
+    """A marginal that no cavity with this label leads to: not yet a fixed point."""
+    seen = Seen(np.array([0.0, 1.0]), np.array([3.0, 0.3]), np.array([0.0, 0.2]), np.ones(2))
+    sites, unsolved = Method(Probit(), EP()).solve(np.array([-1.0, 1.0]), seen)
+    assert unsolved == 1
+    assert np.isfinite(sites).all()
+    assert np.isfinite(seen.view(sites).cavity).all()
+
+
+@given(st.integers(1, 150), st.integers(1, 40), st.integers(0, 2**31))
+@settings(max_examples=20, deadline=None)
+def test_triangles_are_solved_for_many_rows(m, n, seed):
+    rng = np.random.default_rng(seed)
+    L = np.tril(rng.standard_normal((m, m))) / m + np.diag(rng.uniform(1, 2, m))
+    rows = rng.standard_normal((n, m))
+    np.testing.assert_allclose(Triangle(L).solve(rows.copy()) @ L.T, rows, atol=1e-10)
+    np.testing.assert_allclose(Triangle(L).solve_transposed(rows.copy()) @ L, rows, atol=1e-10)
+    assert Triangle(L).log_determinant == pytest.approx(np.linalg.slogdet(L)[1])
