@@ -76,7 +76,7 @@ class SparseModel:
     #: How exact the adjoint of a gradient may be asked to be: every digit is two or three passes.
     adjoint_accuracy: ClassVar[float] = 1e-4
     #: What is worth an evaluation of the evidence in a search, which is dear.
-    worth: ClassVar[Worth] = Worth(gain=1e-6, slope=0.1)
+    worth: ClassVar[Worth] = Worth(gain=1e-6, slope=0.5)
 
     @property
     def n_rows(self) -> int:
