@@ -34,6 +34,8 @@ _LOST = 0.1
 _FINER = 0.01
 #: Where nothing else is asked: the accuracy of a gradient, relative to one or to itself.
 _EXACT = 1e-10
+#: A slope of the log evidence that ends a search: so much a row, within these.
+_SLOPE_A_ROW, _FLAT, _STEEP = 5e-6, 0.02, 0.5
 
 
 class NearestState:
@@ -75,8 +77,14 @@ class SparseModel:
 
     #: How exact the adjoint of a gradient may be asked to be: every digit is two or three passes.
     adjoint_accuracy: ClassVar[float] = 1e-4
-    #: What is worth an evaluation of the evidence in a search, which is dear.
-    worth: ClassVar[Worth] = Worth(gain=1e-6, slope=0.5)
+
+    @property
+    def worth(self) -> Worth:
+        """What is worth an evaluation of the evidence in a search, which is dear.
+
+        Slopes are sums over rows, and known to a part of them: what is small grows with their number.
+        """
+        return Worth(gain=1e-6, slope=min(_STEEP, max(_FLAT, _SLOPE_A_ROW * self.n_rows)))
 
     @property
     def n_rows(self) -> int:
