@@ -219,7 +219,7 @@ def page(records: list[dict[str, Any]]) -> str:
         "| method | m | rows | error | NLPD | fit, s | predict, s | peak GiB | |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for record in records:
+    for record in sorted(records, key=lambda r: (r["key"][1] > 0, r["key"][0], r["key"][1])):
         at, found = Settings(*record["key"]), record["figures"]
         name = f"{at.method}{', a scale for every feature' if at.ard else ''}"
         lines.append(

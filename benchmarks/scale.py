@@ -3,9 +3,9 @@
     python benchmarks/scale.py [--most 1000000]
 
 Exact inference on the CPU, inducing points (m = 256) in threads, and the same on two Dask workers of
-this machine, every fit in a process of its own, on the data of the other benchmarks (d = 8); figures of the
-GPU are read from benchmarks/gpu.md. Fits are kept in benchmarks/.store as they end; the picture is
-docs/images/scale.svg, the table benchmarks/scale.md. Memory is what a fit adds to its process, or to
+this machine, every fit in a process of its own, on the data of the other benchmarks (d = 8); figures
+of the GPU are read from benchmarks/gpu.md. Fits are kept in benchmarks/.store as they end; the picture
+is docs/images/scale.svg, the table benchmarks/scale.md. Memory is what a fit adds to its process, or to
 Dask's workers.
 """
 
@@ -137,7 +137,7 @@ def page(lines: dict[str, list[tuple[int, dict[str, float]]]]) -> str:
         "# A fit at fixed hyperparameters: time and memory against rows",
         "",
         f"Made by `benchmarks/scale.py`, which says how: {os.cpu_count()} cores, {platform.machine()}; "
-        "the GPU's figures are from [gpu.md](gpu.md).",
+        "the GPU's figures are from `benchmarks/gpu.md`.",
         "",
         "| method | rows | seconds | memory, GiB |",
         "| --- | --- | --- | --- |",
