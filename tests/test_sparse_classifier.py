@@ -261,6 +261,9 @@ def test_predictions_for_many_rows_take_little_memory(fitted):
         ({"inducing": 5, "kernel": CompoundKernel([RBF()])}, "cannot be a CompoundKernel"),
         ({"learn_inducing": True}, "learn_inducing is for fits with inducing points"),
         ({"coarse_rows": 100}, "coarse_rows is for fits with inducing points"),
+        ({"inducing": 5, "checkpoint": 3}, "checkpoint must be a path or None, got 3"),
+        ({"inducing": [[0.0, 1.0], [1.0]]}, "inducing must be None, a positive number"),
+        ({"inducing": np.array([[1.0 + 2.0j, 0.0]])}, "inducing must hold numbers"),
         ({"checkpoint": "file.npz"}, "checkpoint is for fits with inducing points"),
     ],
 )
@@ -351,10 +354,13 @@ def test_checkpoints_of_other_fits_and_files_that_are_none_are_left_alone(data, 
         (clone(model), np.where(np.arange(600)[:, None] == 3, 0.0, X), y),
         (clone(model), X, np.where(np.arange(600) == 3, "yes", "no")),
         (clone(model), X[:-1], y[:-1]),
+        (clone(model), X, np.roll(y, 1)),  # as many of each class
+        (clone(model).set_params(random_state=1), X, y),
+        (clone(model), X, y, np.where(np.arange(600) == 3, 2.0, 1.0)),
     ]
-    for other, rows, labels in others:
+    for other, *rows in others:
         with pytest.raises(CheckpointError, match="is the checkpoint of another fit"):
-            other.fit(rows, labels)
+            other.fit(*rows)
         assert path.read_bytes() == content
     for damaged in (content[:-100], content[: len(content) // 2], b"", b"rows", _flipped(content)):
         path.write_bytes(damaged)
@@ -364,7 +370,7 @@ def test_checkpoints_of_other_fits_and_files_that_are_none_are_left_alone(data, 
 
 
 def test_a_path_that_cannot_be_written_to_is_known_before_any_work(data, tmp_path):
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(CheckpointError, match="cannot be written: its folder is not there"):
         GPClassifier(inducing=5, checkpoint=tmp_path / "nowhere" / "fit.npz").fit(*data)
 
 

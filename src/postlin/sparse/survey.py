@@ -29,6 +29,7 @@ class Survey:
     weighted: bool  # whether any weight differs from one
     sample: Array  # rows that count, drawn at random, in their order
     sample_weight: Array | None  # and what they count
+    sample_codes: np.ndarray  # and their labels, as indices of the classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,7 @@ class Look:
         if self.classes is not None:
             encode(block, self.classes)
         weight = np.ones(len(block.y)) if block.weight is None else block.weight
-        drawn = Draw(SAMPLE, self.seed)(block._replace(weight=weight, y=np.zeros(len(block.y))))
+        drawn = Draw(SAMPLE, self.seed)(block._replace(weight=weight))
         return Seen(
             block.part(0, 0),
             len(block.y),
@@ -123,4 +124,5 @@ def survey(source: Source, engine: Engine, seed: int) -> Survey:
         seen.weighted,
         seen.drawn.X,
         seen.drawn.weight,
+        np.searchsorted(classes, seen.drawn.y),
     )
