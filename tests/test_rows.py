@@ -311,6 +311,18 @@ def test_a_stream_that_changes(table):
         rows.total(moments)
 
 
+def test_chunks_that_are_put_together_keep_their_numbers_and_kinds_of_labels():
+    X, y = np.zeros((10, 2)), np.array(["a", "b"] * 5)
+    empty = X[:0], y[:0]
+    late = postlin.stream(
+        lambda: [(X, y), empty, (X, y), (X, np.roll(["c"] + ["a"] * 9, 3))], classes=y
+    )
+    with pytest.raises(ValueError, match=r"row 23 has the label c \(chunk 3\), which is none of"):
+        look(late)
+    with pytest.raises(TypeError, match="labels of different types"):
+        look(postlin.stream(lambda: [(X, y), (X, np.arange(10) % 2)]))
+
+
 def test_labels_outside_given_classes(table):
     with pytest.raises(ValueError, match=r"has the label c \(chunk 0\), which is none of the classes"):
         look(postlin.stream(cut(*table, [9000]), classes=["a", "b"]))
@@ -362,6 +374,8 @@ def test_parquet_files_that_are_not_what_they_should_be(files, monkeypatch):
         postlin.parquet(files, target="label")
     with pytest.raises(ValueError, match="no Parquet files"):
         postlin.parquet([], target="kind")
+    with pytest.raises(ValueError, match=r"test_rows\.py' is no Parquet file, or damaged"):
+        postlin.parquet(__file__, target="kind")
     with pytest.raises(FileNotFoundError):
         postlin.parquet(files / "nothing.parquet", target="kind")
     with pytest.raises(ValueError, match=r"column 'kind' of .* holds values that are no numbers"):

@@ -95,9 +95,9 @@ def encode(block: Block, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     codes = np.minimum(np.searchsorted(classes, block.y), len(classes) - 1)
     strange = np.flatnonzero(used & (classes[codes] != block.y))
     if len(strange):
-        i = strange[0]
+        i, row = strange[0], block.first + strange[0]
         raise ValueError(
-            f"row {block.first + i} has the label {block.y[i]!s} (chunk {block.number}), which is none "
+            f"row {row} has the label {block.y[i]!s} (chunk {block.number_of(row)}), which is none "
             f"of the classes ({', '.join(map(str, classes[:6]))}{', …' if len(classes) > 6 else ''})."
         )
     return codes, used
