@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, WhiteKernel
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -20,6 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import postlin
 from postlin import CheckpointError, GPClassifier
 from postlin.likelihoods import NoisyThreshold
+from postlin.plotting import DecisionDisplay
 from postlin.sparse import checkpoint as checkpoints
 
 KERNEL = ConstantKernel(4.0) * RBF(1.0) + WhiteKernel(0.1, "fixed")
@@ -287,6 +289,37 @@ def test_data_that_cannot_be_used(data):
         GPClassifier(inducing=5).fit(X, y, sample_weight=np.ones(3))
     with pytest.raises(ValueError, match="class_weight must be finite and positive"):
         GPClassifier(inducing=5, class_weight={"no": 0.0}).fit(X, y)
+
+
+def test_a_fit_that_fails_leaves_the_last_one_whole(data):
+    X, y = data
+    for inducing in (5, None):
+        model = GPClassifier(**FIXED, inducing=inducing)
+        frame = pd.DataFrame(X[:50], columns=["u", "v"])
+        with pytest.raises(ValueError, match="one class only"):
+            model.fit(np.zeros((50, 3)), np.full(50, "no"))
+        assert not hasattr(model, "n_features_in_")
+        for ask in (model.predict, lambda X: model.inducing_points_):
+            with pytest.raises(NotFittedError):
+                ask(X)
+        before = model.fit(frame, y[:50]).predict_proba(frame)
+        with pytest.raises(ValueError, match="one class only"):
+            model.fit(np.zeros((50, 3)), np.full(50, "no"))
+        assert list(model.feature_names_in_) == ["u", "v"]
+        assert np.array_equal(model.predict_proba(frame), before)
+
+
+def test_streams_are_predicted_chunk_by_chunk(fitted, data):
+    with pytest.raises(TypeError, match="predict chunk by chunk"):
+        fitted.predict(postlin.stream(lambda: [data]))
+
+
+def test_decisions_are_drawn_with_rows_that_are_given(fitted):
+    for model in (fitted, pickle.loads(pickle.dumps(fitted))):
+        with pytest.raises(ValueError, match="does not keep the rows that it was fitted to: give X"):
+            DecisionDisplay.from_estimator(model)
+        with pytest.raises(AttributeError, match="keeps no rows"):
+            model._all_rows()
 
 
 # checkpoints
