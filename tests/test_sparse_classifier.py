@@ -14,7 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, WhiteKernel
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    CompoundKernel,
+    ConstantKernel,
+    DotProduct,
+    WhiteKernel,
+)
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -261,6 +267,8 @@ def test_predictions_for_many_rows_take_little_memory(fitted):
         ({"inducing": 5, "multi_class": "joint"}, "'joint' has no inducing points"),
         ({"inducing": 5, "coarse_rows": 0}, "coarse_rows must be a positive integer"),
         ({"inducing": 5, "kernel": CompoundKernel([RBF()])}, "cannot be a CompoundKernel"),
+        ({"inducing": 5, "kernel": RBF([1.0] * 3)}, "inducing points: 3 length scales for 2 features"),
+        ({"inducing": 5, "kernel": ConstantKernel(0.0, "fixed") * RBF()}, "singular to rounding"),
         ({"learn_inducing": True}, "learn_inducing is for fits with inducing points"),
         ({"coarse_rows": 100}, "coarse_rows is for fits with inducing points"),
         ({"inducing": 5, "checkpoint": 3}, "checkpoint must be a path or None, got 3"),
@@ -307,6 +315,16 @@ def test_a_fit_that_fails_leaves_the_last_one_whole(data):
             model.fit(np.zeros((50, 3)), np.full(50, "no"))
         assert list(model.feature_names_in_) == ["u", "v"]
         assert np.array_equal(model.predict_proba(frame), before)
+
+
+def test_no_probability_is_nan_where_the_kernel_overflows(data):
+    X, y = data
+    far = np.where(np.arange(3)[:, None] == 1, 1e160, X[:3])
+    for inducing in (5, None):
+        model = GPClassifier(DotProduct(), optimizer=None, inducing=inducing).fit(X[:50], y[:50])
+        for ask in (model.predict_proba, model.latent_mean_and_variance):
+            with pytest.raises(ValueError, match="the latent value at row 1 of X is not finite"):
+                ask(far)
 
 
 def test_streams_are_predicted_chunk_by_chunk(fitted, data):
@@ -409,7 +427,9 @@ def test_a_path_that_cannot_be_written_to_is_known_before_any_work(data, tmp_pat
 
 def test_a_coarse_search_is_in_the_checkpoint_too(data, tmp_path):
     path = tmp_path / "fit.npz"
-    model = GPClassifier(KERNEL, inducing=8, coarse_rows=150, checkpoint=path).fit(*data)
+    model = GPClassifier(KERNEL, inducing=8, coarse_rows=150, random_state=0, checkpoint=path).fit(
+        *data
+    )
     assert np.array_equal(clone(model).fit(*data).predict_proba(data[0]), model.predict_proba(data[0]))
 
 
