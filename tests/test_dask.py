@@ -18,6 +18,7 @@ import pandas as pd
 from distributed import Client, LocalCluster
 from joblib import parallel_config
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.model_selection import cross_val_score
 
@@ -218,12 +219,19 @@ def test_labels_that_do_not_fit(y, message):
 def test_what_is_wrong_in_a_partition_is_said_with_its_row():
     X = np.ones((20_000, 2))
     X[15_007, 1] = np.nan
-    source = DaskSource.of(da.from_array(X, chunks=(9000, 2)), np.zeros(20_000))
-    with (
-        dask.config.set(scheduler="synchronous"),
-        pytest.raises(ValueError, match=r"row 15007 of X holds NaN \(chunk 1"),
-    ):
-        survey(source, DaskEngine(), 0)
+    for rows, chunk in ((9000, 1), (1000, 15)):  # small ones are put together
+        source = DaskSource.of(da.from_array(X, chunks=(rows, 2)), np.zeros(20_000))
+        with (
+            dask.config.set(scheduler="synchronous"),
+            pytest.raises(ValueError, match=rf"row 15007 of X holds NaN \(chunk {chunk},"),
+        ):
+            survey(source, DaskEngine(), 0)
+
+
+def test_models_that_are_not_fitted_say_so_at_once():
+    for ask in (GPClassifier().predict, GPClassifier().predict_proba):
+        with pytest.raises(NotFittedError):
+            ask(da.ones((100, 2)))
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Rows that are read in passes: sources, survey, samples, sums and inducing points."""
 
 import logging
+import re
 import subprocess
 import sys
 from typing import NamedTuple
@@ -311,6 +312,18 @@ def test_a_stream_that_changes(table):
         rows.total(moments)
 
 
+def test_chunks_that_are_put_together_keep_their_numbers_and_kinds_of_labels():
+    X, y = np.zeros((10, 2)), np.array(["a", "b"] * 5)
+    empty = X[:0], y[:0]
+    late = postlin.stream(
+        lambda: [(X, y), empty, (X, y), (X, np.roll(["c"] + ["a"] * 9, 3))], classes=y
+    )
+    with pytest.raises(ValueError, match=r"row 23 has the label c \(chunk 3\), which is none of"):
+        look(late)
+    with pytest.raises(TypeError, match="labels of different types"):
+        look(postlin.stream(lambda: [(X, y), (X, np.arange(10) % 2)]))
+
+
 def test_labels_outside_given_classes(table):
     with pytest.raises(ValueError, match=r"has the label c \(chunk 0\), which is none of the classes"):
         look(postlin.stream(cut(*table, [9000]), classes=["a", "b"]))
@@ -362,6 +375,8 @@ def test_parquet_files_that_are_not_what_they_should_be(files, monkeypatch):
         postlin.parquet(files, target="label")
     with pytest.raises(ValueError, match="no Parquet files"):
         postlin.parquet([], target="kind")
+    with pytest.raises(ValueError, match=r"test_rows\.py' is no Parquet file, or damaged"):
+        postlin.parquet(__file__, target="kind")
     with pytest.raises(FileNotFoundError):
         postlin.parquet(files / "nothing.parquet", target="kind")
     with pytest.raises(ValueError, match=r"column 'kind' of .* holds values that are no numbers"):
@@ -382,7 +397,7 @@ def test_passes_are_logged(table, caplog):
     rows = rows_of(ArraySource(*table), [1, -1, -1])
     with caplog.at_level(logging.DEBUG, "postlin"):
         rows.sample(5, 0)
-    assert "Draw over 30,000 rows" in caplog.text
+    assert re.search(r"pass over 30,000 rows in \d+\.\d\d s: a sample", caplog.text)
 
 
 # inducing points

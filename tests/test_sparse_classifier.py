@@ -13,13 +13,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
-from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, WhiteKernel
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    CompoundKernel,
+    ConstantKernel,
+    DotProduct,
+    WhiteKernel,
+)
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import postlin
 from postlin import CheckpointError, GPClassifier
 from postlin.likelihoods import NoisyThreshold
+from postlin.plotting import DecisionDisplay
 from postlin.sparse import checkpoint as checkpoints
 
 KERNEL = ConstantKernel(4.0) * RBF(1.0) + WhiteKernel(0.1, "fixed")
@@ -259,8 +267,13 @@ def test_predictions_for_many_rows_take_little_memory(fitted):
         ({"inducing": 5, "multi_class": "joint"}, "'joint' has no inducing points"),
         ({"inducing": 5, "coarse_rows": 0}, "coarse_rows must be a positive integer"),
         ({"inducing": 5, "kernel": CompoundKernel([RBF()])}, "cannot be a CompoundKernel"),
+        ({"inducing": 5, "kernel": RBF([1.0] * 3)}, "inducing points: 3 length scales for 2 features"),
+        ({"inducing": 5, "kernel": ConstantKernel(0.0, "fixed") * RBF()}, "singular to rounding"),
         ({"learn_inducing": True}, "learn_inducing is for fits with inducing points"),
         ({"coarse_rows": 100}, "coarse_rows is for fits with inducing points"),
+        ({"inducing": 5, "checkpoint": 3}, "checkpoint must be a path or None, got 3"),
+        ({"inducing": [[0.0, 1.0], [1.0]]}, "inducing must be None, a positive number"),
+        ({"inducing": np.array([[1.0 + 2.0j, 0.0]])}, "inducing must hold numbers"),
         ({"checkpoint": "file.npz"}, "checkpoint is for fits with inducing points"),
     ],
 )
@@ -284,6 +297,47 @@ def test_data_that_cannot_be_used(data):
         GPClassifier(inducing=5).fit(X, y, sample_weight=np.ones(3))
     with pytest.raises(ValueError, match="class_weight must be finite and positive"):
         GPClassifier(inducing=5, class_weight={"no": 0.0}).fit(X, y)
+
+
+def test_a_fit_that_fails_leaves_the_last_one_whole(data):
+    X, y = data
+    for inducing in (5, None):
+        model = GPClassifier(**FIXED, inducing=inducing)
+        frame = pd.DataFrame(X[:50], columns=["u", "v"])
+        with pytest.raises(ValueError, match="one class only"):
+            model.fit(np.zeros((50, 3)), np.full(50, "no"))
+        assert not hasattr(model, "n_features_in_")
+        for ask in (model.predict, lambda X: model.inducing_points_):
+            with pytest.raises(NotFittedError):
+                ask(X)
+        before = model.fit(frame, y[:50]).predict_proba(frame)
+        with pytest.raises(ValueError, match="one class only"):
+            model.fit(np.zeros((50, 3)), np.full(50, "no"))
+        assert list(model.feature_names_in_) == ["u", "v"]
+        assert np.array_equal(model.predict_proba(frame), before)
+
+
+def test_no_probability_is_nan_where_the_kernel_overflows(data):
+    X, y = data
+    far = np.where(np.arange(3)[:, None] == 1, 1e160, X[:3])
+    for inducing in (5, None):
+        model = GPClassifier(DotProduct(), optimizer=None, inducing=inducing).fit(X[:50], y[:50])
+        for ask in (model.predict_proba, model.latent_mean_and_variance):
+            with pytest.raises(ValueError, match="the latent value at row 1 of X is not finite"):
+                ask(far)
+
+
+def test_streams_are_predicted_chunk_by_chunk(fitted, data):
+    with pytest.raises(TypeError, match="predict chunk by chunk"):
+        fitted.predict(postlin.stream(lambda: [data]))
+
+
+def test_decisions_are_drawn_with_rows_that_are_given(fitted):
+    for model in (fitted, pickle.loads(pickle.dumps(fitted))):
+        with pytest.raises(ValueError, match="does not keep the rows that it was fitted to: give X"):
+            DecisionDisplay.from_estimator(model)
+        with pytest.raises(AttributeError, match="keeps no rows"):
+            model._all_rows()
 
 
 # checkpoints
@@ -351,10 +405,13 @@ def test_checkpoints_of_other_fits_and_files_that_are_none_are_left_alone(data, 
         (clone(model), np.where(np.arange(600)[:, None] == 3, 0.0, X), y),
         (clone(model), X, np.where(np.arange(600) == 3, "yes", "no")),
         (clone(model), X[:-1], y[:-1]),
+        (clone(model), X, np.roll(y, 1)),  # as many of each class
+        (clone(model).set_params(random_state=1), X, y),
+        (clone(model), X, y, np.where(np.arange(600) == 3, 2.0, 1.0)),
     ]
-    for other, rows, labels in others:
+    for other, *rows in others:
         with pytest.raises(CheckpointError, match="is the checkpoint of another fit"):
-            other.fit(rows, labels)
+            other.fit(*rows)
         assert path.read_bytes() == content
     for damaged in (content[:-100], content[: len(content) // 2], b"", b"rows", _flipped(content)):
         path.write_bytes(damaged)
@@ -364,13 +421,15 @@ def test_checkpoints_of_other_fits_and_files_that_are_none_are_left_alone(data, 
 
 
 def test_a_path_that_cannot_be_written_to_is_known_before_any_work(data, tmp_path):
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(CheckpointError, match="cannot be written: its folder is not there"):
         GPClassifier(inducing=5, checkpoint=tmp_path / "nowhere" / "fit.npz").fit(*data)
 
 
 def test_a_coarse_search_is_in_the_checkpoint_too(data, tmp_path):
     path = tmp_path / "fit.npz"
-    model = GPClassifier(KERNEL, inducing=8, coarse_rows=150, checkpoint=path).fit(*data)
+    model = GPClassifier(KERNEL, inducing=8, coarse_rows=150, random_state=0, checkpoint=path).fit(
+        *data
+    )
     assert np.array_equal(clone(model).fit(*data).predict_proba(data[0]), model.predict_proba(data[0]))
 
 

@@ -57,20 +57,21 @@ class BinaryFit(Fit):
     def latent_mean_and_variance(self, X: Any) -> Marginals:
         """Mean and variance of the latent value at each row."""
         kernel = self.latent_kernel
-        with blas_threads(len(self.y_train_)):
+        with blas_threads(len(self.y_train_)), np.errstate(over="ignore", invalid="ignore"):
             parts = [
                 posterior.predict(cross, kernel.diag(rows))
                 for posterior, cross, rows in self._crossed(X)
             ]
         mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Marginals(mean, variance)
+        return within_range(Marginals(mean, variance))
 
     def latent_mean(self, X: Any) -> Array:
         """Mean of the latent value at each row."""
-        with blas_threads(len(self.y_train_)):
-            return np.concatenate(
+        with blas_threads(len(self.y_train_)), np.errstate(over="ignore", invalid="ignore"):
+            mean = np.concatenate(
                 [posterior.predict_mean(cross) for posterior, cross, _ in self._crossed(X)]
             )
+        return within_range(Marginals(mean, np.zeros_like(mean))).mean
 
     def log_probabilities(self, X: Any) -> Array:
         """Logarithms of the probabilities of −1 and +1 at each row, an array (n, 2)."""
@@ -105,6 +106,17 @@ class BinaryFit(Fit):
         for first in range(0, len(X), width):
             rows = X[first : first + width]
             yield posterior, self.model.cross(kernel, rows), rows
+
+
+def within_range(latent: Marginals) -> Marginals:
+    """Them, if they are finite; kernels such as the dot product overflow far from the data."""
+    bad = np.flatnonzero(~(np.isfinite(latent.mean) & np.isfinite(latent.variance)))
+    if len(bad):
+        raise ValueError(
+            f"the latent value at row {bad[0]} of X is not finite: its features are out of the "
+            "kernel's range; rescale or drop such rows."
+        )
+    return latent
 
 
 def draws(mean: Array, covariance: Array, n_samples: int, rng: np.random.RandomState) -> Array:

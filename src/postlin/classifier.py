@@ -31,6 +31,10 @@ from postlin.sparse.dask import is_dask, lazily
 from postlin.sparse.fit import SparseFit
 from postlin.sparse.fitting import fit_sparse
 from postlin.sparse.reading import refuse_source, survey_of
+from postlin.sparse.sources import Source
+
+#: What validation leaves about features.
+_FEATURES = ("n_features_in_", "feature_names_in_")
 
 
 class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -188,11 +192,16 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         plan = plan_of(self)
         rng = check_random_state(self.random_state)
-        if plan.sparse is None:
-            classes, strategy, observed = self._fit_exactly(plan, rng, X, y, sample_weight)
-        else:
-            classes, strategy = self._fit_sparsely(plan, rng, X, y, sample_weight)
-            observed = None
+        about = {name: getattr(self, name) for name in _FEATURES if hasattr(self, name)}
+        try:
+            if plan.sparse is None:
+                classes, strategy, observed = self._fit_exactly(plan, rng, X, y, sample_weight)
+            else:
+                classes, strategy = self._fit_sparsely(plan, rng, X, y, sample_weight)
+                observed = None
+        except BaseException:
+            self._features_were(about)
+            raise
         # all at once, so that a fit that fails leaves the last one whole
         self.classes_, self.n_classes_ = classes, len(classes)
         self._observed = observed
@@ -200,10 +209,19 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         alone = len(strategy.estimators_) == 1
         self.base_estimator_ = strategy.estimators_[0] if alone else strategy
         for fit in strategy.estimators_:
-            about = "" if alone else f"{fit.name}: "
+            which = "" if alone else f"{fit.name}: "
             for warning in fit.complaints():
-                warnings.warn(type(warning)(f"{about}{warning}"), stacklevel=2)
+                warnings.warn(type(warning)(f"{which}{warning}"), stacklevel=2)
         return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_decomposition")
+
+    def _features_were(self, about: dict[str, Any]) -> None:
+        """Back to what validation found in the data of the last fit."""
+        for name in _FEATURES:
+            self.__dict__.pop(name, None)
+        self.__dict__.update(about)
 
     def _fit_exactly(
         self, plan: Plan, rng: np.random.RandomState, X: Any, y: Any, sample_weight: Any
@@ -252,6 +270,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def predict(self, X: Any) -> Array:
         """The most probable label of each row; of a Dask collection a Dask array of them."""
+        check_is_fitted(self)
         if is_dask(X):
             lazy: Array = lazily(self.predict, X, self.classes_.dtype, None)
             return lazy
@@ -261,6 +280,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the labels, in the order of ``classes_``; of Dask data a Dask array."""
+        check_is_fitted(self)
         if is_dask(X):
             lazy: Array = lazily(self.predict_proba, X, np.dtype(float), self.n_classes_)
             return lazy
@@ -310,6 +330,10 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _new(self, X: Any) -> Any:
         """Rows to predict, validated."""
         check_is_fitted(self)
+        if isinstance(X, Source):
+            raise TypeError(
+                "predictions are made of arrays, and X is a stream: predict chunk by chunk."
+            )
         return self._validate(self._estimators[0].kernel_, X, reset=False)
 
 

@@ -28,6 +28,7 @@ class Findings(ABC):
 
     @property
     def _estimators(self) -> list[Fit]:
+        check_is_fitted(self)
         fits: list[Fit] = self._decomposition.estimators_
         return fits
 
@@ -224,6 +225,8 @@ class Findings(ABC):
     def _all_rows(self) -> Any:
         """The training rows, put together from the problems where they have been taken apart."""
         first = self._estimators[0]
+        if isinstance(first, SparseFit):
+            return first.X_train_  # which says that there are none
         if len(first.rows) == len(self._codes):
             return first.X_train_
         X = np.empty((len(self._codes), *np.shape(first.X_train_)[1:]), first.X_train_.dtype)

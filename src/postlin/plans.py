@@ -37,6 +37,7 @@ class SparsePlan(NamedTuple):
     learn_inducing: bool
     coarse_rows: int | None
     checkpoint: str | os.PathLike[str] | None
+    seed: int | None  # the random state, where it is a number
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,11 @@ def _sparse(model: Any, kernel: Kernel) -> SparsePlan | None:
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, Integral) or rows < 1):
         raise ValueError(f"coarse_rows must be a positive integer or None, got {rows!r}.")
     coarse = None if rows is None else int(rows)
-    return SparsePlan(model.inducing, bool(model.learn_inducing), coarse, model.checkpoint)
+    if not (model.checkpoint is None or isinstance(model.checkpoint, str | os.PathLike)):
+        raise ValueError(f"checkpoint must be a path or None, got {model.checkpoint!r}.")
+    state = model.random_state
+    seed = int(state) if isinstance(state, Integral) else None
+    return SparsePlan(model.inducing, bool(model.learn_inducing), coarse, model.checkpoint, seed)
 
 
 def _check_sparse(model: Any, kernel: Kernel) -> None:

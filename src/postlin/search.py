@@ -112,18 +112,13 @@ class Search:
             approximation = fitted.approximation
             if self.models[0].is_lost(approximation):
                 raise NotPositiveDefiniteError("inference did not converge.")
-            logger.debug(
-                "theta %s: log evidence %.6f (%s)",
-                theta,
-                approximation.log_evidence,
-                approximation.effort,
-            )
             if eval_gradient:
                 accuracy = max(self.models[0].adjoint_accuracy, _ADJOINT * min(tol, _LOOSE))
                 value, gradient = fitted.value_and_gradient(accuracy)
                 slope -= gradient
             else:
                 value = approximation.log_evidence
+            logger.debug("theta %s: log evidence %.6f (%s)", theta, value, approximation.effort)
             total -= value
         return total, slope
 

@@ -164,7 +164,10 @@ def _dot_product(kernel: DotProduct, X: Array, Z: Array) -> Cross:
 def _stationary(kernel: Kernel, X: Array, Z: Array) -> Cross:
     """A profile of s = Σₖ (xₖ − zₖ)²/ℓₖ² with one length scale or many."""
     profile = MATERN[kernel.nu] if isinstance(kernel, Matern) else MATERN[np.inf]
-    scale = np.broadcast_to(np.asarray(kernel.length_scale, float), X.shape[1:])
+    scale = np.asarray(kernel.length_scale, float)
+    if scale.size not in (1, X.shape[1]):
+        raise ValueError(f"{scale.size} length scales for {X.shape[1]} features.")
+    scale = np.broadcast_to(scale, X.shape[1:])
     left, right = X / scale, Z / scale
     K, slope = profile(cdist(left, right, "sqeuclidean"))
     fixed = kernel.hyperparameter_length_scale.fixed

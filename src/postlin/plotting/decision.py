@@ -84,6 +84,11 @@ class DecisionDisplay(Display):
                 raise ValueError(
                     "a pipeline does not keep the rows that it was fitted to: give X and y."
                 )
+            if model._estimators[0].takes_passes:
+                raise ValueError(
+                    "a fit with inducing points does not keep the rows that it was fitted to: give X "
+                    "and y."
+                )
             X, y = model._all_rows(), training_labels(model)
         rows = np.asarray(X, float)
         names = getattr(estimator, "feature_names_in_", getattr(X, "columns", ("x0", "x1")))

@@ -87,6 +87,7 @@ class Basis:
 def _closest(K: Array) -> tuple[int, int]:
     """The two points whose values are most alike."""
     scale = np.sqrt(K.diagonal())
-    alike = np.tril(K / np.outer(scale, scale), -1)
+    with np.errstate(invalid="ignore"):  # variances of zero
+        alike = np.tril(K / np.outer(scale, scale), -1)
     i, j = np.unravel_index(np.argmax(alike), alike.shape)
     return int(j), int(i)

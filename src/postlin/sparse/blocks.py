@@ -20,6 +20,11 @@ class Block(NamedTuple):
     first: int
     number: int
     names: tuple[str, ...] | None = None
+    further: tuple[tuple[int, int], ...] = ()  # first row and number of chunks joined to this one
+
+    def number_of(self, row: int) -> int:
+        """The chunk that a row of the data is in."""
+        return [self.number, *(number for first, number in self.further if first <= row)][-1]
 
     def part(self, first: int, last: int) -> "Block":
         """Some of its rows."""
@@ -44,6 +49,10 @@ def joined(blocks: list[Block]) -> Block:
     """Several that follow each other as one."""
     if len(blocks) == 1:
         return blocks[0]
+    if len({block.y.dtype.kind in "US" for block in blocks if block.y.dtype.kind != "O"}) > 1:
+        raise TypeError(  # or numbers would become strings
+            "y holds labels of different types, which have no order: use one."
+        )
     weight = None
     if any(block.weight is not None for block in blocks):
         weight = np.concatenate([np.ones(len(b.y)) if b.weight is None else b.weight for b in blocks])
@@ -51,6 +60,7 @@ def joined(blocks: list[Block]) -> Block:
         X=np.concatenate([block.X for block in blocks]),
         y=np.concatenate([block.y for block in blocks]),
         weight=weight,
+        further=tuple((block.first, block.number) for block in blocks[1:]),
     )
 
 

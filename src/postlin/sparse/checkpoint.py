@@ -92,6 +92,11 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
         self.path = Path(path)
+        if not self.path.parent.is_dir():
+            raise CheckpointError(
+                f"the checkpoint {str(path)!r} cannot be written: its folder is not there. Make the "
+                "folder, or give another path."
+            )
         self._about = {"format": _FORMAT, "fingerprint": fingerprint}
         content = read(self.path, fingerprint) if self.path.exists() else {}
         #: What a fit has chosen at random at its begin.

@@ -117,8 +117,8 @@ class DaskSource(Source):
         """As tasks."""
         block = _dask().delayed(_block, pure=False)
         loads, first = [], 0
-        for number, group in enumerate(_groups(self.sizes)):
-            loads.append(block([self.parts[k] for k in group], first, number))
+        for group in _groups(self.sizes):
+            loads.append(block([self.parts[k] for k in group], first, group[0]))
             first += sum(self.sizes[k] for k in group)
         return loads
 
@@ -168,9 +168,9 @@ def _groups(sizes: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _block(parts: list[tuple[Any, Any, Any]], first: int, number: int) -> Block:
-    blocks = []
-    for X, y, weight in parts:
-        blocks.append(check_finite(checked(X, y, weight, first, number)))
+    blocks: list[Block] = []
+    for k, (X, y, weight) in enumerate(parts):
+        blocks.append(check_finite(checked(X, y, weight, first, number + k)))
         first += len(blocks[-1].y)
     return joined(blocks)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from postlin._threads import blas_threads
 from postlin._typing import Array
-from postlin.binary import BinaryFit, draws
+from postlin.binary import BinaryFit, draws, within_range
 from postlin.fixed_point import History, Record
 from postlin.likelihoods import BinaryLikelihood
 from postlin.sites import Marginals
@@ -150,10 +150,10 @@ class SparseFit(BinaryFit):
 
     def latent_mean_and_variance(self, X: Any) -> Marginals:
         """Mean and variance of the latent value at each row."""
-        with blas_threads(len(self._sites[1])):
+        with blas_threads(len(self._sites[1])), np.errstate(over="ignore", invalid="ignore"):
             parts = [self.approximation_.predict(X[i : i + CHUNK]) for i in range(0, len(X), CHUNK)]
         mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Marginals(mean, variance)
+        return within_range(Marginals(mean, variance))
 
     def latent_mean(self, X: Any) -> Array:
         """Mean of the latent value at each row."""

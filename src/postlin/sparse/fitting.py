@@ -185,7 +185,9 @@ def fingerprint(plan: Plan, data: Surveyed) -> str:
         None if data.factor is None else data.factor.tolist(),
     ]
     digest = hashlib.sha256(repr(parts).encode())
-    digest.update(np.ascontiguousarray(found.sample).tobytes())
+    for sampled in (found.sample, found.sample_codes, found.sample_weight):
+        if sampled is not None:
+            digest.update(np.ascontiguousarray(sampled).tobytes())
     return digest.hexdigest()
 
 

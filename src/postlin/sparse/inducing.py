@@ -32,8 +32,12 @@ def inducing_points(
 def check_inducing(inducing: Any) -> None:
     """Raise ``ValueError`` for what can be neither a number of points nor an array of them."""
     is_number = isinstance(inducing, Integral) and not isinstance(inducing, bool)
-    if not (inducing >= 1 if is_number else np.ndim(inducing) == 2):
-        shown = f"shape {np.shape(inducing)}" if np.ndim(inducing) else repr(inducing)
+    try:
+        shape = np.shape(inducing)
+    except ValueError:  # rows of different lengths
+        shape = ()
+    if not (inducing >= 1 if is_number else len(shape) == 2):
+        shown = f"shape {shape}" if shape else repr(inducing)
         raise ValueError(
             "inducing must be None, a positive number of points or an array (points, features), got "
             f"{shown}."
@@ -74,6 +78,8 @@ def _distinct(rows: Array, weight: Array) -> tuple[Array, Array]:
 
 def _given(inducing: Any, d: int, n: int) -> Array:
     try:
+        if np.iscomplexobj(inducing):
+            raise TypeError
         Z = np.array(inducing, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError("inducing must hold numbers: it is an array (points, features).") from None

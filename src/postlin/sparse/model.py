@@ -105,7 +105,7 @@ class SparseModel:
         smooth = self._split(kernel)
         try:
             Basis.of(smooth.smooth if smooth else kernel, self.Z, self.jitter)
-        except (TypeError, NotPositiveDefiniteError) as error:
+        except (TypeError, ValueError, NotPositiveDefiniteError) as error:
             raise ValueError(
                 f"the kernel {kernel} cannot use these inducing points: {error}"
             ) from error

@@ -25,7 +25,7 @@ class ParquetLoad:
 
     def __call__(self) -> Block:
         """The rows, checked."""
-        with _pyarrow().ParquetFile(self.path) as file:
+        with _opened(self.path) as file:
             table = file.read_row_groups(list(self.groups), columns=self.columns.all, use_threads=False)
         features, target, weight = self.columns
         X = np.empty((table.num_rows, len(features)))
@@ -68,7 +68,7 @@ class ParquetSource(Source):
         """Row groups of a file together, until there are rows enough for a chunk."""
         first = number = 0
         for path in self.paths:
-            with _pyarrow().ParquetFile(path) as file:
+            with _opened(path) as file:
                 sizes = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
             for groups in _together(sizes):
                 rows = sum(sizes[g] for g in groups)
@@ -118,12 +118,12 @@ def parquet(
 
     """
     files = _files([paths] if isinstance(paths, str | os.PathLike) else paths)
-    with _pyarrow().ParquetFile(files[0]) as file:
+    with _opened(files[0]) as file:
         names = list(file.schema_arrow.names)
     used = [n for n in names if n not in (target, weight)] if features is None else list(features)
     columns = Columns(tuple(used), target, weight)
     for path in files:
-        with _pyarrow().ParquetFile(path) as file:
+        with _opened(path) as file:
             missing = [name for name in columns.all if name not in file.schema_arrow.names]
         if missing:
             raise ValueError(f"{path!r} has no column {missing[0]!r}.")
@@ -139,6 +139,14 @@ def _files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
     if not found:
         raise ValueError(f"there are no Parquet files at {', '.join(map(str, paths))}.")
     return found
+
+
+def _opened(path: str) -> Any:
+    module = _pyarrow()
+    try:
+        return module.ParquetFile(path)
+    except ValueError as error:
+        raise ValueError(f"{path!r} is no Parquet file, or damaged: {error}") from None
 
 
 def _pyarrow() -> Any:

@@ -29,6 +29,7 @@ class Survey:
     weighted: bool  # whether any weight differs from one
     sample: Array  # rows that count, drawn at random, in their order
     sample_weight: Array | None  # and what they count
+    sample_codes: np.ndarray  # and their labels, as indices of the classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,7 @@ class Look:
         if self.classes is not None:
             encode(block, self.classes)
         weight = np.ones(len(block.y)) if block.weight is None else block.weight
-        drawn = Draw(SAMPLE, self.seed)(block._replace(weight=weight, y=np.zeros(len(block.y))))
+        drawn = Draw(SAMPLE, self.seed)(block._replace(weight=weight))
         return Seen(
             block.part(0, 0),
             len(block.y),
@@ -94,9 +95,9 @@ def encode(block: Block, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     codes = np.minimum(np.searchsorted(classes, block.y), len(classes) - 1)
     strange = np.flatnonzero(used & (classes[codes] != block.y))
     if len(strange):
-        i = strange[0]
+        i, row = strange[0], block.first + strange[0]
         raise ValueError(
-            f"row {block.first + i} has the label {block.y[i]!s} (chunk {block.number}), which is none "
+            f"row {row} has the label {block.y[i]!s} (chunk {block.number_of(row)}), which is none "
             f"of the classes ({', '.join(map(str, classes[:6]))}{', …' if len(classes) > 6 else ''})."
         )
     return codes, used
@@ -123,4 +124,5 @@ def survey(source: Source, engine: Engine, seed: int) -> Survey:
         seen.weighted,
         seen.drawn.X,
         seen.drawn.weight,
+        np.searchsorted(classes, seen.drawn.y),
     )

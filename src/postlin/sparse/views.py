@@ -20,6 +20,17 @@ S = TypeVar("S")
 
 logger = logging.getLogger("postlin")
 
+#: What shares are for, in the words of the log.
+_PURPOSES = {
+    "Sweep": "sites",
+    "Cautious": "sites, in small steps",
+    "EvidencePass": "evidence",
+    "AdjointPass": "adjoint",
+    "GradientPass": "gradient",
+    "Draw": "a sample",
+    "OfChunk": "single rows",
+}
+
 
 @dataclass(frozen=True, eq=False)
 class View:
@@ -59,6 +70,11 @@ class Counted(NamedTuple):
     share: Any
 
 
+def _in_pieces(block: Block, share: Callable[[Block], Any]) -> Counted:
+    pieces = (block.part(i, i + CHUNK) for i in range(0, len(block.y), CHUNK))
+    return Counted(len(block.y), pairwise_sum(map(share, pieces)))
+
+
 @dataclass(frozen=True, eq=False)
 class Work:
     """A share of rows as the source has them."""
@@ -68,8 +84,7 @@ class Work:
 
     def __call__(self, block: Block) -> Counted:
         """In pieces, where a chunk is very large."""
-        pieces = (block.part(i, i + CHUNK) for i in range(0, len(block.y), CHUNK))
-        return Counted(len(block.y), pairwise_sum(map(self._piece, pieces)))
+        return _in_pieces(block, self._piece)
 
     def _piece(self, block: Block) -> Any:
         _, chunk = self.view(block)
@@ -102,8 +117,7 @@ class Gather:
 
     def __call__(self, block: Block) -> Counted:
         """In pieces, where a chunk is very large."""
-        pieces = (block.part(i, i + CHUNK) for i in range(0, len(block.y), CHUNK))
-        return Counted(len(block.y), pairwise_sum(map(self._piece, pieces)))
+        return _in_pieces(block, self._piece)
 
     def _piece(self, block: Block) -> Gathered | None:
         rows, chunk = self.view(block)
@@ -122,16 +136,16 @@ class SourceRows(Rows):
 
     def total(self, share: Callable[[Chunk], S]) -> S:
         """One pass over the source."""
-        total: S = self._passed(Work(self._view, share), type(share).__name__)
+        total: S = self._passed(Work(self._view, share), share)
         return total
 
     def gather(self, of_chunk: Callable[[Chunk], tuple[Any, ...]]) -> tuple[Any, ...]:
         """The rows' indices in the data, and what a function makes of each of them."""
-        gathered: Gathered = self._passed(Gather(self._view, of_chunk), "Gather")
+        gathered: Gathered = self._passed(Gather(self._view, of_chunk), of_chunk)
         parts: tuple[Any, ...] = gathered.parts
         return parts
 
-    def _passed(self, work: Callable[[Any], Counted], name: str) -> Any:
+    def _passed(self, work: Callable[[Any], Counted], share: object) -> Any:
         began = time.perf_counter()
         counted = self.engine.total(self._source, work)
         expected = self._view.survey.n
@@ -146,5 +160,7 @@ class SourceRows(Rows):
                 "every pass must give the same rows."
             )
         seconds = time.perf_counter() - began
-        logger.debug("%s over %s rows in %.2f s", name, f"{self.n:,}", seconds)
+        name = type(share).__name__
+        purpose = _PURPOSES.get(name, name)
+        logger.debug("pass over %s rows in %.2f s: %s", f"{self.n:,}", seconds, purpose)
         return counted.share
