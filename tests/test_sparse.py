@@ -217,7 +217,7 @@ def test_what_has_not_converged_says_so_and_is_finite(data):
     assert np.isfinite(fitted.gradient()).all()
     assert np.isfinite(found.predict(here.X)).all()
     assert seen == [1, 2, 3, 4, 5]
-    with pytest.warns(postlin.ConvergenceWarning, match="raise the number of passes"):
+    with pytest.warns(postlin.ConvergenceWarning, match="raise max_iter_predict, the most passes"):
         found.warn(model.tol, 5, 2)
 
 

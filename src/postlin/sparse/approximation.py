@@ -70,7 +70,7 @@ class SparseApproximation:
         if self.converged:
             return []
         remedy = (
-            f"raise the number of passes (now {max_passes})"
+            f"raise max_iter_predict, the most passes (now {max_passes})"
             if self.n_passes >= max_passes
             else "add white noise to the kernel or use other inducing points"
         )
