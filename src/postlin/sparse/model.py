@@ -34,8 +34,8 @@ _LOST = 0.1
 _FINER = 0.01
 #: Where nothing else is asked: the accuracy of a gradient, relative to one or to itself.
 _EXACT = 1e-10
-#: A slope of the log evidence that ends a search: so much a row, within these.
-_SLOPE_A_ROW, _FLAT, _STEEP = 5e-6, 0.02, 0.5
+#: A slope of the log evidence that ends a search: so much a row, and no less than this.
+_SLOPE_A_ROW, _FLAT = 5e-6, 0.02
 
 
 class NearestState:
@@ -84,7 +84,7 @@ class SparseModel:
 
         Slopes are sums over rows, and known to a part of them: what is small grows with their number.
         """
-        return Worth(gain=1e-6, slope=min(_STEEP, max(_FLAT, _SLOPE_A_ROW * self.n_rows)))
+        return Worth(gain=1e-6, slope=max(_FLAT, _SLOPE_A_ROW * self.n_rows))
 
     @property
     def n_rows(self) -> int:
