@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import postlin
-from postlin import GPClassifier, classifier
+from postlin import GPClassifier, reading
 from postlin._validation import Place
 from postlin.arrays import on_host, place_of
 from postlin.likelihoods import NoisyThreshold
@@ -155,7 +155,7 @@ def test_tensors_that_want_gradients_are_taken_as_they_are(rows, new):
 def test_a_device_for_numpy_arrays(put, rows, new, monkeypatch):
     X, y = rows
     place = place_of(put(X))
-    monkeypatch.setattr(classifier, "place_named", {"cuda": place}.__getitem__)
+    monkeypatch.setattr(reading, "place_named", {"cuda": place}.__getitem__)
     model = GPClassifier(KERNEL, optimizer=None, device="cuda").fit(X, y)
     assert place_of(model.approximation_.problem.K) == place
     found = model.predict_proba(new)
@@ -198,7 +198,7 @@ def test_model_files_hold_arrays_of_numpy(put, rows, new, tmp_path):
 
 def test_a_pipeline_with_a_device(put, rows, new, monkeypatch):
     X, y = rows
-    monkeypatch.setattr(classifier, "place_named", lambda device: place_of(put(X)))
+    monkeypatch.setattr(reading, "place_named", lambda device: place_of(put(X)))
     there, here = (
         make_pipeline(StandardScaler(), GPClassifier(KERNEL, optimizer=None, device=device)).fit(X, y)
         for device in ("cuda", None)

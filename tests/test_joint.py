@@ -137,6 +137,23 @@ def test_changes_of_sites_against_differences_and_their_adjoint(rule, C):
     assert forward == pytest.approx(np.sum(b_bar * b) + np.sum(E_bar * E), rel=1e-9)
 
 
+@pytest.mark.parametrize("C", [2, 3, 10])
+@pytest.mark.parametrize("spread", [1.0, 30.0, 1e4])
+def test_cautious_sites_of_hopeless_points_are_finite(C, spread):
+    """Labels that are possible at one node, if at all."""
+    rng = np.random.default_rng(C)
+    n, D = 40, C - 1
+    view, y = random_view(n, C, seed=0)
+    mean = 50.0 * spread * rng.normal(size=(n, D))
+    view = JointView(mean, spread * np.broadcast_to(np.eye(D), (n, D, D)), *view[2:])
+    tau, nu = problem_of(np.eye(n), y, C, JointPL()).propose_cautiously(view)
+    assert np.isfinite(tau).all()
+    assert np.isfinite(nu).all()
+    values = np.linalg.eigvalsh(tau)
+    assert values.min() >= -1e-12
+    assert values.max() <= 0.5 * (1.0 + 1e-9)
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_posterior_against_dense_algebra(rows, shared):
     X, y = rows

@@ -1,15 +1,18 @@
 """One triangle, one array, panel by panel: against plain dense algebra."""
 
+import mpmath
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from postlin import triangles
+from postlin import correlation, triangles
+from postlin.correlation import Correlation
 from postlin.exceptions import NotPositiveDefiniteError
+from postlin.factor import Factor
 from postlin.kernels import bind
 from postlin.posterior import GaussianPosterior
 from postlin.sites import Sites
-from postlin.triangles import Correlation, Factor, lower_panels, mirror, panels
+from postlin.triangles import lower_panels, mirror, panels
 
 N = 75
 
@@ -18,7 +21,7 @@ N = 75
 def panel_size(request, monkeypatch):
     if request.param == "many panels":
         monkeypatch.setattr(triangles, "_PANEL", 1)  # sixteen columns each
-        monkeypatch.setattr(triangles, "_WIDE", 20)
+        monkeypatch.setattr(correlation, "_WIDE", 20)
         monkeypatch.setattr(triangles, "_LEAF", 10)
 
 
@@ -53,13 +56,33 @@ def test_factor_solves_before_and_after_its_inversion(K, root):
     x, columns = np.arange(N, dtype=float), np.random.default_rng(3).normal(size=(N, 3))
     factor = Factor(K, root)
     assert factor.half_log_det == pytest.approx(0.5 * np.linalg.slogdet(B)[1], rel=1e-12)
-    for _ in range(2):
+
+    def check_solves():
         np.testing.assert_allclose(factor.solve(x), np.linalg.solve(B, x), rtol=1e-10)
         np.testing.assert_allclose(factor.solve(columns), np.linalg.solve(B, columns), rtol=1e-10)
         white = factor.whiten(columns)
         np.testing.assert_allclose(white.T @ white, columns.T @ np.linalg.solve(B, columns), rtol=1e-10)
-        np.testing.assert_allclose(factor.inverse_diagonal(), np.linalg.inv(B).diagonal(), rtol=1e-10)
+
+    check_solves()
+    gap, gain = factor.diagonals()
+    np.testing.assert_allclose(gap, np.linalg.inv(B).diagonal(), rtol=1e-10)
+    np.testing.assert_allclose(gain, 1.0 - gap, rtol=1e-10)
+    check_solves()
     np.testing.assert_allclose(np.tril(factor.into_inverse()), np.tril(np.linalg.inv(B)), atol=1e-12)
+
+
+def test_diagonals_keep_their_digits(K, root):
+    """From sites that decide everything to sites that say nothing, against 60 digits."""
+    root = root * 10.0 ** np.random.default_rng(4).uniform(-20.0, 3.0, N)
+    gap, gain = Factor(K, root).diagonals()
+    with mpmath.workdps(60):
+        B = mpmath.eye(N) + mpmath.matrix(root * np.eye(N)) * mpmath.matrix(K) * mpmath.matrix(
+            root * np.eye(N)
+        )
+        inverse = B**-1
+        exact = [inverse[i, i] for i in range(N)]
+        np.testing.assert_allclose(gap, [float(e) for e in exact], rtol=1e-11)
+        np.testing.assert_allclose(gain, [float(1 - e) for e in exact], rtol=1e-11)
 
 
 def test_factor_of_what_is_no_covariance(root):

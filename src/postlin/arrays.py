@@ -183,13 +183,6 @@ def set_diagonal(A: Matrix, values: Array | float) -> None:
     entries[:: n + 1] = place_of(A).put(np.broadcast_to(values, (n,)))
 
 
-def columns_of(A: Matrix, index: np.ndarray) -> Matrix:
-    """Columns of a symmetric matrix."""
-    if isinstance(A, np.ndarray):
-        return A[index].T
-    return namespace(A).take(A, place_of(A).give(index), axis=0).T
-
-
 def column_products(A: Matrix, B: Matrix) -> Matrix:
     """Σᵢ Aᵢⱼ Bᵢⱼ for every j."""
     if isinstance(A, np.ndarray):

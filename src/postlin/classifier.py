@@ -1,4 +1,4 @@
-"""``GPClassifier``: the scikit-learn estimator. Validation, labels and plumbing; no mathematics."""
+"""``GPClassifier``: the scikit-learn estimator. Parameters, labels and plumbing; no mathematics."""
 
 import os
 import warnings
@@ -7,30 +7,24 @@ from typing import Any, Literal, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils import check_random_state, compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
-from postlin import multiclass
 from postlin._typing import Array
-from postlin._validation import check_weights
-from postlin.arrays import like, on_host, place_named, place_of
+from postlin.arrays import like, on_host
 from postlin.findings import Findings
 from postlin.fit import Fit
-from postlin.fitting import Labelled, fit_apart, fit_jointly
 from postlin.inference import TOL
 from postlin.joint.rules import JointRule
 from postlin.likelihoods import BinaryLikelihood
-from postlin.multiclass import Decomposition, OneVsOne
 from postlin.optimisers import Optimizer
 from postlin.plans import Plan, plan_of
+from postlin.reading import read, validated
 from postlin.rules import Rule
 from postlin.schedules import Schedule
 from postlin.search import Callback
 from postlin.sparse.dask import is_dask, lazily
 from postlin.sparse.fit import SparseFit
-from postlin.sparse.fitting import fit_sparse
-from postlin.sparse.reading import refuse_source, survey_of
 from postlin.sparse.sources import Source
 
 #: What validation leaves about features.
@@ -194,17 +188,15 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         rng = check_random_state(self.random_state)
         about = {name: getattr(self, name) for name in _FEATURES if hasattr(self, name)}
         try:
-            if plan.sparse is None:
-                classes, strategy, observed = self._fit_exactly(plan, rng, X, y, sample_weight)
-            else:
-                classes, strategy = self._fit_sparsely(plan, rng, X, y, sample_weight)
-                observed = None
+            data = read(self, plan, X, y, sample_weight)
+            plan = plan.among(len(data.classes))
+            strategy = data.fitted(plan, rng, self._before(plan, data.classes))
         except BaseException:
             self._features_were(about)
             raise
         # all at once, so that a fit that fails leaves the last one whole
-        self.classes_, self.n_classes_ = classes, len(classes)
-        self._observed = observed
+        self.classes_, self.n_classes_ = data.classes, len(data.classes)
+        self._observed = data.observed
         self._decomposition = strategy
         alone = len(strategy.estimators_) == 1
         self.base_estimator_ = strategy.estimators_[0] if alone else strategy
@@ -222,51 +214,6 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         for name in _FEATURES:
             self.__dict__.pop(name, None)
         self.__dict__.update(about)
-
-    def _fit_exactly(
-        self, plan: Plan, rng: np.random.RandomState, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[Array, Any, tuple[Any, ...]]:
-        refuse_source(X)
-        place = place_of(X) if self.device is None else place_named(self.device)
-        X, y = self._validate(plan.start.kernel, X, y)
-        check_classification_targets(y)
-        X, y, weight, kept = self._weighted(X, y, sample_weight)
-        classes, codes = np.unique(y, return_inverse=True)
-        _check_two(classes)
-        data = Labelled(np.copy(X) if self.copy_X_train else X, codes, classes, weight, place)
-        if self.multi_class == "joint" and len(classes) > 2:
-            plan = plan.jointly(len(classes), shared=self.shared_kernel is not False)
-            strategy: Any = fit_jointly(plan, data, rng, self._before(plan, classes))
-        else:
-            strategy = fit_apart(
-                self._strategy(classes),
-                plan,
-                data,
-                rng,
-                self._before(plan, classes),
-                shared=bool(self.shared_kernel),
-                n_jobs=self.n_jobs,
-            )
-        return classes, strategy, (kept, codes, weight)
-
-    def _fit_sparsely(
-        self, plan: Plan, rng: np.random.RandomState, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[Array, Any]:
-        data = survey_of(self, X, y, sample_weight)
-        classes = data.survey.classes
-        _check_two(classes)
-        strategy = fit_sparse(
-            self._strategy(classes),
-            plan,
-            data,
-            rng,
-            self._before(plan, classes),
-            shared=bool(self.shared_kernel),
-        )
-        return classes, strategy
-
-    def _strategy(self, classes: Array) -> type[Decomposition]:
-        return OneVsOne if len(classes) == 2 else multiclass.REGISTRY[self.multi_class]
 
     def predict(self, X: Any) -> Array:
         """The most probable label of each row; of a Dask collection a Dask array of them."""
@@ -292,26 +239,6 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """The share of rows, by weight, whose label is predicted."""
         return float(super().score(on_host(X), on_host(y), on_host(sample_weight)))
 
-    def _weighted(
-        self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[Any, Any, Array | None, np.ndarray]:
-        """The rows that count, their weights (None: one each), and which rows they are."""
-        weight = np.ones(len(y))
-        if sample_weight is not None:
-            weight = check_weights(
-                _check_sample_weight(on_host(sample_weight), X, dtype=np.float64),
-                len(y),
-                "sample_weight",
-            )
-        if self.class_weight is not None:
-            classes, codes = np.unique(y, return_inverse=True)
-            of_class = compute_class_weight(self.class_weight, classes=classes, y=y)
-            weight = check_weights(weight * of_class[codes], len(y), "class_weight")
-        kept = np.flatnonzero(weight > 0)
-        if len(kept) < len(y):
-            X, y, weight = X[kept], y[kept], weight[kept]
-        return X, y, None if (weight == 1.0).all() else weight, kept
-
     def _before(self, plan: Plan, classes: Array) -> list[Fit]:
         """The fits to start from, if there are any of the same kind."""
         if self.warm_start and hasattr(self, "base_estimator_"):
@@ -321,12 +248,6 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 return self._estimators
         return []
 
-    def _validate(self, kernel: Kernel, *data: Any, reset: bool = True) -> Any:
-        data = tuple(map(on_host, data))
-        if kernel.requires_vector_input:
-            return validate_data(self, *data, reset=reset, dtype=np.float64)
-        return validate_data(self, *data, reset=reset, dtype=None, ensure_2d=False)
-
     def _new(self, X: Any) -> Any:
         """Rows to predict, validated."""
         check_is_fitted(self)
@@ -334,14 +255,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             raise TypeError(
                 "predictions are made of arrays, and X is a stream: predict chunk by chunk."
             )
-        return self._validate(self._estimators[0].kernel_, X, reset=False)
-
-
-def _check_two(classes: Array) -> None:
-    if len(classes) == 1:
-        raise ValueError(
-            f"y holds one class only, {classes[0]}; a classifier needs examples of two classes."
-        )
+        return validated(self, self._estimators[0].kernel_, X, reset=False)
 
 
 def _alike(one: Kernel, other: Kernel) -> bool:

@@ -10,7 +10,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from postlin._threads import blas_threads
 from postlin._typing import Array
 from postlin._validation import MATRICES, check_memory
-from postlin.arrays import HOST, Place
+from postlin.arrays import Place
 from postlin.binary import BinaryFit
 from postlin.fit import Fit
 from postlin.joint.fit import Joint, JointFit
@@ -26,13 +26,28 @@ _JOINT_MATRICES = 2
 
 @dataclass(frozen=True)
 class Labelled:
-    """Rows, their labels (indices of classes), weights (None: one each), and where to work on them."""
+    """Rows that count, with indices of their classes and weights (None: one each)."""
 
     X: Any
     codes: np.ndarray
     classes: Array
     weight: Array | None
-    place: Place = HOST
+    kept: np.ndarray  # which of the rows given these are
+    place: Place
+    n_jobs: int | None
+
+    @property
+    def observed(self) -> tuple[np.ndarray, np.ndarray, Array | None]:
+        """What can be said of the rows after the fit: which, their classes and weights."""
+        return self.kept, self.codes, self.weight
+
+    def fitted(
+        self, plan: Plan, rng: np.random.RandomState, before: Sequence[Fit]
+    ) -> Decomposition | Joint:
+        """All classes at a time or taken apart; from the fits of an earlier time, if there are any."""
+        if plan.joint is not None:
+            return _fit_jointly(plan, self, rng, before)
+        return _fit_apart(plan, self, rng, before)
 
     def model(self, plan: Plan, task: Task) -> Model:
         """One problem with two classes; checked."""
@@ -52,32 +67,26 @@ class Labelled:
         return model
 
 
-def fit_apart(
-    kind: type[Decomposition],
-    plan: Plan,
-    data: Labelled,
-    rng: np.random.RandomState,
-    before: Sequence[Fit],
-    *,
-    shared: bool,
-    n_jobs: int | None,
+def _fit_apart(
+    plan: Plan, data: Labelled, rng: np.random.RandomState, before: Sequence[Fit]
 ) -> Decomposition:
     """A fit for every problem that the classes are taken apart into.
 
-    ``before`` are the fits of an earlier time, to start from, or nothing. Results do not depend on
-    ``n_jobs``: several problems are solved with one BLAS thread each, whether in this process or in
-    others, and random numbers are drawn beforehand. A device has one problem after another.
+    Results do not depend on ``n_jobs``: several problems are solved with one BLAS thread each, whether
+    in this process or in others, and random numbers are drawn beforehand. A device has one problem
+    after another.
     """
     plan.schedule.check(data.place)
     check_kernel(plan.start.kernel, data.place)
     check_memory(len(data.codes), MATRICES + matrices_held(plan.start.kernel), data.place)
+    kind = plan.decomposition
     tasks = kind.tasks(data.classes, data.codes)
     earlier = list(before) if len(before) == len(tasks) else [None] * len(tasks)
-    if shared or len(tasks) == 1:
+    if plan.shared or len(tasks) == 1:
         return kind(len(data.classes), _fit(plan, data, tasks, rng, earlier))
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(tasks))
     jobs = list(zip(tasks, seeds, earlier, strict=True))
-    side_by_side = Parallel(n_jobs=n_jobs)
+    side_by_side = Parallel(n_jobs=data.n_jobs)
     if side_by_side.n_jobs > 1 and data.place.is_host:
         fits = list(side_by_side(delayed(_fit_alone)(plan, data, *job) for job in jobs))
     else:
@@ -120,8 +129,10 @@ def _fit(
     ]
 
 
-def fit_jointly(plan: Plan, data: Labelled, rng: np.random.RandomState, before: Sequence[Fit]) -> Joint:
-    """One fit for all classes at a time; the plan must be one for that."""
+def _fit_jointly(
+    plan: Plan, data: Labelled, rng: np.random.RandomState, before: Sequence[Fit]
+) -> Joint:
+    """One fit for all classes at a time."""
     assert plan.joint is not None
     if not data.place.is_host:
         raise ValueError(

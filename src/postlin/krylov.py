@@ -1,9 +1,10 @@
-"""GMRES for the small, well-conditioned systems of the solver: few products, little overhead."""
+"""What products with a matrix are enough for: solves by GMRES, with little overhead, and its radius."""
 
 from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import blas, lapack
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
 from postlin._typing import Array
 
@@ -59,3 +60,13 @@ def _combine(triangle: Array, rest: Array, basis: Array, k: int) -> Array:
     weights, _ = lapack.dtrtrs(triangle[:k, :k], rest[:k])
     solution: Array = weights @ basis[:k]
     return solution
+
+
+def spectral_radius(product: Callable[[Array], Array], start: Array) -> float:
+    """Max |eigenvalue of A|, ``product`` being x ↦ A x."""
+    operator = LinearOperator((len(start), len(start)), matvec=product, dtype=float)
+    try:
+        values = eigs(operator, k=4, which="LM", v0=start, return_eigenvectors=False, ncv=60)
+    except ArpackNoConvergence as error:  # which has those that it found
+        values = error.eigenvalues
+    return float(np.abs(values).max())

@@ -6,16 +6,14 @@ O(n²) per product. It may have spectral radius above one; solves are by GMRES, 
 """
 
 import numpy as np
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
 from postlin._typing import Array
-from postlin.krylov import gmres
+from postlin.krylov import gmres, spectral_radius
+from postlin.look_ahead import LEAST, MEAN_ACCURACY
 from postlin.problem import Iterate
 
 #: Up to this many points, eigenvalues are taken from J written out.
 _DENSE = 150
-#: Relative accuracy of the mean that is predicted for a step.
-_MEAN_ACCURACY = 1e-4
 #: Dimensions of the Krylov spaces, for steps and for the adjoint.
 _KRYLOV, _LONG_KRYLOV = 60, 200
 
@@ -66,16 +64,16 @@ class LinearisedMap:
         by: Array = (self._local[:, :2] * adjoint[:, None]).sum(axis=0)
         return by
 
-    def marginals_after(self, step: Array, *, least: float) -> tuple[Array, Array]:
-        """(m' − m)/√v, exactly, and v'/v, roughly and at least ``least``, after a step (p, q)."""
+    def marginals_after(self, step: Array) -> tuple[Array, Array]:
+        """(m' − m)/√v, exactly, and v'/v, roughly, after a step (p, q)."""
         p, q = step
         pull, _ = gmres(
-            lambda x: x + p * self._correlation.times(x), q, rtol=_MEAN_ACCURACY, dimension=_KRYLOV
+            lambda x: x + p * self._correlation.times(x), q, rtol=MEAN_ACCURACY, dimension=_KRYLOV
         )
         shrinkage = 1.0 + self._correlation.squared_times(p)
-        return self._correlation.times(pull), 1.0 / np.clip(shrinkage, least, 1.0 / least)
+        return self._correlation.times(pull), 1.0 / np.clip(shrinkage, LEAST, 1.0 / LEAST)
 
-    def solve(self, right: Array, *, time: float = np.inf, rtol: float) -> Array:
+    def solve(self, right: Array, *, time: float, rtol: float) -> Array:
         """((1 + 1/time) I − J)⁻¹ right: a Newton step, or an implicit step of pseudo-time."""
         diagonal = 1.0 + 1.0 / time
 
@@ -116,14 +114,5 @@ class LinearisedMap:
         """Max |eigenvalue of J|: below one, the plain iteration converges locally."""
         if len(self.sigma) <= _DENSE:
             return float(np.abs(np.linalg.eigvals(self.dense())).max())
-        operator = LinearOperator(
-            (self._size, self._size),
-            matvec=lambda flat: self.apply(flat.reshape(2, -1)).ravel(),
-            dtype=float,
-        )
         start = np.random.default_rng(0).standard_normal(self._size)
-        try:
-            values = eigs(operator, k=4, which="LM", v0=start, return_eigenvectors=False, ncv=60)
-        except ArpackNoConvergence as error:
-            values = error.eigenvalues
-        return float(np.abs(values).max())
+        return spectral_radius(lambda flat: self.apply(flat.reshape(2, -1)).ravel(), start)

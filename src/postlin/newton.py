@@ -1,25 +1,19 @@
 """Newton's step for the fixed point, and what can be known about its end without a factorisation.
 
 After a step (p, q) the posterior mean follows exactly from (I + diag(p) C) x = q, the variances
-approximately from 1/v' = (1 + (C∘C) p)/v, which is exact for a single site. The rule's answer
-there shows what the linear step has missed, and a second solve corrects it: together they leave
-about a tenth of the residual that the first step alone would.
+approximately from 1/v' = (1 + (C∘C) p)/v, which is exact for a single site.
 """
+
+from functools import partial
 
 import numpy as np
 
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError
 from postlin.linearised_map import LinearisedMap
+from postlin.look_ahead import corrected_step
 from postlin.problem import Iterate, Problem
 from postlin.sites import SiteView
-
-#: Relative accuracy of the solves, from afar and near the end.
-_ROUGH, _FINE = 1e-2, 1e-6
-#: A correction longer than this part of the step is not one.
-_SMALL = 0.5
-#: Variances are not predicted to fall below this part of what they are.
-_LEAST = 0.1
 
 
 def newton_step(problem: Problem, iterate: Iterate, *, time: float) -> Array:
@@ -27,17 +21,8 @@ def newton_step(problem: Problem, iterate: Iterate, *, time: float) -> Array:
     if problem.rule.is_newton:
         return iterate.residual / (1.0 + 1.0 / time)
     linearised = LinearisedMap(iterate)
-    # Newton's method squares the residual: near the end the solves must not stand in its way.
-    rtol = min(_ROUGH, max(iterate.size, _FINE))
-    step = linearised.solve(iterate.residual, time=time, rtol=rtol)
-    if np.isfinite(time):
-        return step
-    missed = _residual_after(problem, iterate, linearised, step)
-    if missed is None:
-        return step
-    correction = linearised.solve(missed, rtol=rtol)
-    is_small = np.abs(correction).max() < _SMALL * np.abs(step).max()
-    return step + correction if is_small else step
+    residual_after = partial(_residual_after, problem, iterate, linearised)
+    return corrected_step(linearised, iterate.residual, iterate.size, time, residual_after)
 
 
 def _residual_after(
@@ -46,7 +31,7 @@ def _residual_after(
     """The residual to expect after a step; None where the rule has no answer there."""
     m, v, tau, nu, *_ = iterate.view
     sigma = np.sqrt(v)
-    mean, variance = linearised.marginals_after(step, least=_LEAST)
+    mean, variance = linearised.marginals_after(step)
     d_tau = step[0] / v
     tau, nu = tau + d_tau, nu + step[1] / sigma + m * d_tau
     view = SiteView(m + sigma * mean, v * variance, tau, nu, 1.0 - tau * v * variance)

@@ -47,6 +47,8 @@ class Plan:
     start: Hyperparameters
     rule: Rule
     joint: JointRule | None  # for all classes at a time, where that is asked for
+    multi_class: str
+    shared: bool  # whether classes share their hyperparameters
     schedule: Schedule
     optimizer: Optimizer | str | None
     n_restarts: int
@@ -74,12 +76,21 @@ class Plan:
         """The same at the hyperparameters given."""
         return replace(self, optimizer=None)
 
-    def jointly(self, n_classes: int, *, shared: bool) -> "Plan":
-        """The same for all classes at a time, with one kernel for all or one for each."""
+    def among(self, n_classes: int) -> "Plan":
+        """The same for so many classes, which with all at a time have kernels for themselves."""
+        if n_classes == 2:
+            return replace(self, joint=None, multi_class=multiclass.OneVsOne.name)
+        if self.joint is None:
+            return self
         kernel = self.start.kernel
-        if not shared:
+        if not self.shared:
             kernel = CompoundKernel([clone(kernel) for _ in range(n_classes)])
         return replace(self, start=Hyperparameters(kernel, Softmax()))
+
+    @property
+    def decomposition(self) -> type[multiclass.Decomposition]:
+        """How classes are taken apart."""
+        return multiclass.REGISTRY[self.multi_class]
 
     def start_after(self, before: Fit | None) -> Hyperparameters:
         """Where to begin: where an earlier fit ended, if there is one."""
@@ -152,6 +163,8 @@ def plan_of(model: Any) -> Plan:
         start,
         rule,
         joint_rule(model.inference) if joint else None,
+        model.multi_class,
+        joint if model.shared_kernel is None else bool(model.shared_kernel),
         as_object(model.schedule, schedules.REGISTRY, Schedule, "schedule"),
         model.optimizer,
         model.n_restarts_optimizer,

@@ -17,23 +17,20 @@ from postlin._typing import Array
 from postlin.arrays import (
     Matrix,
     column_products,
-    columns_of,
     diagonal,
     on_host,
     place_of,
     set_diagonal,
 )
+from postlin.correlation import Correlation
 from postlin.downdate import Downdate
+from postlin.factor import Factor
 from postlin.sites import Marginals, Sites, SiteView
 from postlin.tiles import TiledCorrelation, TiledFactor, whole_times
-from postlin.triangles import Correlation, Factor, panels, times
+from postlin.triangles import times
 
 #: √τ is kept above this: sites so weak change no bit of B, but can then be divided by.
 _WEAKEST = 1e-100
-#: Where τ k and 1 − (B⁻¹)ᵢᵢ are below these, the variance has more digits as k minus what is explained.
-_WEAK, _FEW_DIGITS = 1e-2, 1e-3
-#: Of such variances so many are computed at a time, by LAPACK and on a device.
-_COLUMNS, _MANY_COLUMNS = 128, 2048
 
 
 class GaussianPosterior:
@@ -79,20 +76,9 @@ class GaussianPosterior:
 
     @cached_property
     def _from_positive(self) -> tuple[Array, Array]:
-        """Variances and 1 − τv given the positive sites alone.
-
-        For strong sites B⁻¹ has the digits, for weak ones the prior has.
-        """
-        k, tau = self._k, np.maximum(self.sites.tau, 0.0)
-        gap = self._factor.inverse_diagonal()
-        variance = (1.0 - gap) / self._root**2
-        weak = np.flatnonzero((tau * k < _WEAK) & (1.0 - gap < _FEW_DIGITS))
-        if len(weak):
-            for part in panels(len(weak), _COLUMNS if self._is_host else _MANY_COLUMNS):
-                rows = weak[part]
-                variance[rows] = k[rows] - _squares(self._factor.whiten_cross(columns_of(self.K, rows)))
-            gap[weak] = 1.0 - tau[weak] * variance[weak]
-        return variance, gap
+        """Variances and 1 − τv given the positive sites alone: (1 − B⁻¹)ᵢᵢ/τᵢ and (B⁻¹)ᵢᵢ."""
+        gap, gain = self._factor.diagonals()
+        return gain / self._root**2, gap
 
     @cached_property
     def _marginals(self) -> tuple[Array, Array]:
@@ -210,7 +196,8 @@ class GaussianPosterior:
 
     def _whitened(self, cross: Matrix) -> tuple[Matrix, Matrix | None]:
         """A and, where there are negative sites, D such that crossᵀ Q cross = AᵀA − DᵀD."""
-        if "correlation" in self.__dict__:  # T − TΣT itself would lose digits
+        # T − TΣT itself would lose digits; and from L⁻¹ there would be other bits than from a file
+        if "correlation" in self.__dict__ or self._factor.is_inverted:
             self.release()
         whitened = self._factor.whiten_cross(cross)
         if self._downdate is None:

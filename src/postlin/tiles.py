@@ -100,7 +100,7 @@ def whole_times(A: Matrix, x: Array) -> Array:
 
 
 class TiledFactor:
-    """``triangles.Factor`` in blocks."""
+    """``factor.Factor`` in blocks."""
 
     def __init__(self, K: Matrix, root: Array) -> None:
         n = len(root)
@@ -111,13 +111,14 @@ class TiledFactor:
             scaled = K[rows, : rows.stop] * s[rows, None]
             scaled *= s[None, : rows.stop]
             B[rows, : rows.stop] = scaled
+        self._added = np.array(diagonal(B))
         add_to_diagonal(B, 1.0)
         if factorise(B):
             raise NotPositiveDefiniteError(
                 "the covariance matrix is not positive semi-definite, or holds NaN or infinity."
             )
         self._array = B
-        self._is_inverted = False
+        self.is_inverted = False
         self.half_log_det = float(np.log(diagonal(B)).sum())
 
     def solve(self, x: Array) -> Array:
@@ -133,7 +134,7 @@ class TiledFactor:
     def _whiten(self, columns: Matrix) -> Matrix:
         """L⁻¹ times columns, which are used up."""
         A, n = self._array, self._array.shape[0]
-        if self._is_inverted:
+        if self.is_inverted:
             result = self._place.zeros(*columns.shape)
             for rows in rows_of_blocks(n):
                 result[rows, :] = A[rows, : rows.stop] @ columns[: rows.stop, :]
@@ -148,7 +149,7 @@ class TiledFactor:
     def _unwhiten(self, columns: Matrix) -> Matrix:
         """L⁻ᵀ times columns, which are used up."""
         A, n = self._array, self._array.shape[0]
-        if self._is_inverted:
+        if self.is_inverted:
             result = self._place.zeros(*columns.shape)
             for rows in rows_of_blocks(n):
                 result[rows, :] = A[rows.start :, rows].T @ columns[rows.start :, :]
@@ -161,20 +162,19 @@ class TiledFactor:
         return columns
 
     def _invert(self) -> Matrix:
-        if not self._is_inverted:
+        if not self.is_inverted:
             invert(self._array)
-            self._is_inverted = True
+            self.is_inverted = True
         return self._array
 
-    def inverse_diagonal(self) -> Array:
-        """The diagonal of B⁻¹: sums of squares of the columns of L⁻¹."""
-        X, xp = self._invert(), self._place.xp
-        sums = self._place.zeros(1, X.shape[0])
-        for rows in rows_of_blocks(X.shape[0]):
-            so_far = sums[:, : rows.stop]
-            so_far += xp.sum(X[rows, : rows.stop] ** 2, axis=0, keepdims=True)
-        result: Array = on_host(sums)[0]
-        return result
+    def diagonals(self) -> tuple[Array, Array]:
+        """Of B⁻¹ and of I − B⁻¹, to full precision. To be asked for first: L is inverted."""
+        assert not self.is_inverted
+        weak = self._added < 1.0
+        t = np.where(weak, self._added - _squares_beside_diagonal(self._array, axis=1), 0.0)
+        below = _squares_beside_diagonal(self._invert(), axis=0)
+        ends = diagonal(self._array) ** 2
+        return ends + below, np.where(weak, t / (1.0 + t), 1.0 - ends) - below
 
     def into_correlation(self, unit: Array, spread: Array | None) -> "TiledCorrelation":
         """−D B⁻¹ D off the diagonal, D = diag(unit), plus spreadᵀ spread; the factor is gone."""
@@ -191,8 +191,21 @@ class TiledFactor:
         return TiledCorrelation(A)
 
 
+def _squares_beside_diagonal(L: Matrix, axis: int) -> Array:
+    """Sums of squares of the columns (axis 0) or rows of a lower triangle, without its diagonal."""
+    place, n = place_of(L), L.shape[0]
+    ends = np.array(diagonal(L))
+    set_diagonal(L, 0.0)
+    sums = np.zeros(n)
+    for rows in rows_of_blocks(n):
+        part = slice(0, rows.stop) if axis == 0 else rows
+        sums[part] += on_host(place.xp.sum(L[rows, : rows.stop] ** 2, axis=axis))
+    set_diagonal(L, ends)
+    return sums
+
+
 class TiledCorrelation:
-    """``triangles.Correlation``, whole: C − I for a correlation matrix C."""
+    """``correlation.Correlation``, whole: C − I for a correlation matrix C."""
 
     def __init__(self, lower: Matrix) -> None:
         """Take over an array whose lower triangle is C."""

@@ -1,23 +1,17 @@
 """The Jacobian of the undamped map, in matrices: products and solves."""
 
+from functools import partial
+
 import numpy as np
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
 from postlin._typing import Array
 from postlin.joint.problem import JointIterate, JointProblem, JointView
 from postlin.joint.sites import inverted, root_of, symmetric, times
-from postlin.krylov import gmres
+from postlin.krylov import gmres, spectral_radius
+from postlin.look_ahead import LEAST, MEAN_ACCURACY, corrected_step
 
 #: Dimensions of the Krylov spaces, for steps and for the adjoint.
 _KRYLOV, _LONG_KRYLOV = 40, 150
-#: Relative accuracy of a Newton step's solve, from afar and near the end.
-_ROUGH, _FINE = 1e-2, 1e-6
-#: Relative accuracy of the mean that is predicted for a step.
-_MEAN_ACCURACY = 1e-4
-#: A correction longer than this part of the step is not one.
-_SMALL = 0.5
-#: Variances are not predicted to fall below this part of what they are.
-_LEAST = 0.1
 
 
 class JointLinearised:
@@ -97,40 +91,25 @@ class JointLinearised:
             x = flat.reshape(q.shape)
             return (x + times(P, self.times(x))).ravel()
 
-        pull, _ = gmres(product, q.ravel(), rtol=_MEAN_ACCURACY, dimension=_KRYLOV)
+        pull, _ = gmres(product, q.ravel(), rtol=MEAN_ACCURACY, dimension=_KRYLOV)
         growth, vectors = np.linalg.eigh(np.eye(D) + self.sandwich(P))
-        shrunk = 1.0 / np.clip(growth, _LEAST, 1.0 / _LEAST)[:, None, :]
+        shrunk = 1.0 / np.clip(growth, LEAST, 1.0 / LEAST)[:, None, :]
         variance = (vectors * shrunk) @ np.swapaxes(vectors, 1, 2)
         return self.times(pull.reshape(q.shape)), symmetric(variance)
 
     def spectral_radius(self) -> float:
         """Max |eigenvalue of J|."""
-        size = len(self.iterate.residual)
-        operator = LinearOperator((size, size), matvec=self.apply, dtype=float)
-        start = self.iterate.residual + np.random.default_rng(0).standard_normal(size)
-        try:
-            values = eigs(operator, k=4, which="LM", v0=start, return_eigenvectors=False, ncv=60)
-        except ArpackNoConvergence as error:
-            values = error.eigenvalues
-        return float(np.abs(values).max())
+        residual = self.iterate.residual
+        return spectral_radius(
+            self.apply, residual + np.random.default_rng(0).standard_normal(len(residual))
+        )
 
 
 def joint_newton_step(problem: JointProblem, iterate: JointIterate, *, time: float) -> Array:
-    """A Newton step in the residual's units, or an implicit step of pseudo-time.
-
-    As for two classes (``postlin.newton``) a second solve corrects what the first has missed.
-    """
+    """A Newton step in the residual's units, or an implicit step of pseudo-time."""
     linearised = JointLinearised(iterate)
-    rtol = min(_ROUGH, max(iterate.size, _FINE))
-    step = linearised.solve(iterate.residual, time=time, rtol=rtol)
-    if np.isfinite(time):
-        return step
-    missed = _residual_after(problem, iterate, linearised, step)
-    if missed is None:
-        return step
-    correction = linearised.solve(missed, time=time, rtol=rtol)
-    is_small = np.abs(correction).max() < _SMALL * np.abs(step).max()
-    return step + correction if is_small else step
+    residual_after = partial(_residual_after, problem, iterate, linearised)
+    return corrected_step(linearised, iterate.residual, iterate.size, time, residual_after)
 
 
 def _residual_after(

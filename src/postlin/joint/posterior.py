@@ -81,9 +81,10 @@ class JointPosterior:
             self.__dict__.pop(name, None)
 
     def _whitened(self, prior: Prior) -> Array:
-        """R⁻¹ Sᵀ prior; columns in Fortran's order."""
-        self.__dict__.pop("correlation", None)
-        return self._factor.whiten(np.asfortranarray(prior.right_of(self._S)))
+        """L⁻¹ Sᵀ prior, in columns, with B = L Lᵀ."""
+        if "correlation" in self.__dict__ or self._factor.is_inverted:
+            self.release()
+        return self._factor.whiten(np.asfortranarray(prior.right_of(self._S)), overwrite=True)
 
     def predict(self, cross: Prior, variances: list[Array]) -> tuple[Array, Array]:
         """Means (m, D) and covariances (m, D, D) at new points, from covariances with them."""

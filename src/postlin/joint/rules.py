@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import softmax
 
 from postlin._typing import Array
-from postlin.joint.sites import AtMode, ByRegression, Proposal, outer, symmetric, times
+from postlin.joint.sites import AtMode, ByRegression, Proposal, inverted, outer, symmetric, times
 from postlin.joint.softmax import SoftmaxMoments, label_spread
 from postlin.sites import Sites
 
@@ -62,7 +62,9 @@ class JointPL(JointRule):
     ) -> Sites:
         """With the larger of the regression's curvature and that of log p̄_y.
 
-        As in the binary rule: a badly misclassified point keeps its pull while its precision goes.
+        As in the binary rule: a badly misclassified point keeps its pull while its precision goes. It
+        may be so bad that its label is possible at a single node: then nothing is known of the
+        curvature but that softmax's is never more than ½, and it is taken to be that.
         """
         moments = SoftmaxMoments.at(mean, root, H, z, weights)
         own = moments.slopes[np.arange(len(y)), y]
@@ -70,9 +72,12 @@ class JointPL(JointRule):
         excess = symmetric(np.eye(mean.shape[1]) - spread - moments.explained)
         values, vectors = np.linalg.eigh(excess)
         above = (vectors * np.maximum(values, 0.0)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-        solved = symmetric(np.linalg.inv(np.eye(mean.shape[1]) - moments.explained - above))
-        scaled = symmetric(solved @ (moments.explained + above))
-        inverse = np.linalg.inv(root)
+        values, vectors = np.linalg.eigh(np.eye(mean.shape[1]) - moments.explained - above)
+        least = 1.0 / (1.0 + 0.5 * np.linalg.norm(H @ root, ord=2, axis=(1, 2)) ** 2)
+        values = np.maximum(values, least[:, None])[:, None, :]
+        solved = (vectors / values) @ np.swapaxes(vectors, 1, 2)
+        scaled = (vectors * (1.0 / values - 1.0)) @ np.swapaxes(vectors, 1, 2)
+        inverse = inverted(root)
         up = np.swapaxes(inverse, 1, 2)
         tau = symmetric(up @ scaled @ inverse)
         return Sites(tau, times(tau, mean) + times(up, times(solved, own)))

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from postlin._typing import Array
+from postlin.exceptions import NotPositiveDefiniteError
 from postlin.joint.changes import Regressed, packed, regression_changes, unpacked
 from postlin.joint.softmax import SoftmaxMoments
 from postlin.sites import Sites
@@ -28,7 +29,10 @@ def symmetric(matrices: Array) -> Array:
 
 def inverted(matrices: Array) -> Array:
     """Point by point."""
-    return np.asarray(np.linalg.inv(matrices), dtype=np.float64)
+    try:
+        return np.asarray(np.linalg.inv(matrices), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        raise NotPositiveDefiniteError("a site or a marginal is singular to rounding.") from None
 
 
 def root_of(matrices: Array) -> Array:
@@ -68,7 +72,7 @@ class Proposal(ABC):
     @cached_property
     def sites(self) -> Sites:
         """T, (n, D, D), and ν, (n, D)."""
-        inverse = np.linalg.inv(self.root)
+        inverse = inverted(self.root)
         up = np.swapaxes(inverse, 1, 2)
         tau = symmetric(up @ self.scaled_tau @ inverse)
         return Sites(tau, times(tau, self.mean) + times(up, self.pull))

@@ -4,7 +4,7 @@ import hashlib
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -40,6 +40,16 @@ class Surveyed:
     engine: Engine
     survey: Survey
     factor: Array | None = None  # the weight of each class
+    observed: ClassVar[None] = None  # rows are not kept
+
+    @property
+    def classes(self) -> Array:
+        """The labels, sorted."""
+        return self.survey.classes
+
+    def fitted(self, plan: Plan, rng: np.random.RandomState, before: Sequence[Fit]) -> Decomposition:
+        """Classes taken apart; from the fits of an earlier time, if there are any."""
+        return _fit_apart(plan, self, rng, before)
 
     def rows(self, sign: Array) -> SourceRows:
         """The rows of two classes."""
@@ -56,14 +66,8 @@ def engine_for(source: Source, n_jobs: int | None) -> Engine:
     return Threads(threads() if n_jobs is None else effective_n_jobs(n_jobs))
 
 
-def fit_sparse(
-    kind: type[Decomposition],
-    plan: Plan,
-    data: Surveyed,
-    rng: np.random.RandomState,
-    before: Sequence[Fit],
-    *,
-    shared: bool,
+def _fit_apart(
+    plan: Plan, data: Surveyed, rng: np.random.RandomState, before: Sequence[Fit]
 ) -> Decomposition:
     """A fit for every problem that the classes are taken apart into, one after the other.
 
@@ -78,13 +82,13 @@ def fit_sparse(
     Z = _points(plan, data, seed, checkpoint)
     if checkpoint is not None:
         checkpoint.write()  # now, so that a path that cannot be written to is known before any work
-    classes = data.survey.classes
+    kind, classes = plan.decomposition, data.classes
     tasks = kind.tasks(classes, np.arange(len(classes)))  # as if there were one row of each
     signs = {task.name: _signs(task, len(classes)) for task in tasks}
     earlier = list(before) if len(before) == len(signs) else [None] * len(signs)
     models = [_model(plan, data.rows(sign), Z) for sign in signs.values()]
     jobs = list(zip(signs, models, earlier, strict=True))
-    groups = [jobs] if shared else [[job] for job in jobs]
+    groups = [jobs] if plan.shared else [[job] for job in jobs]
     fits: list[SparseFit] = []
     with blas_threads(1):
         for k, group in enumerate(groups):
