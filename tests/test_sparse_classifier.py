@@ -393,6 +393,15 @@ def test_a_fit_that_was_killed_goes_on_and_ends_the_same(tmp_path, monkeypatch, 
     assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
 
 
+def test_a_checkpoint_knows_how_classes_were_taken_apart(data, tmp_path):
+    X, _ = data
+    y = np.arange(len(X)) % 3
+    model = GPClassifier(**FIXED, inducing=8, random_state=0, checkpoint=tmp_path / "fit.npz").fit(X, y)
+    for other in ({"multi_class": "one_vs_one"}, {"shared_kernel": True}):
+        with pytest.raises(CheckpointError, match="is the checkpoint of another fit"):
+            clone(model).set_params(**other).fit(X, y)
+
+
 def test_checkpoints_of_other_fits_and_files_that_are_none_are_left_alone(data, tmp_path):
     X, y = data
     path = tmp_path / "fit.npz"

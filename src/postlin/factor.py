@@ -10,7 +10,7 @@ from scipy.linalg import blas, lapack
 from postlin._typing import Array
 from postlin.correlation import Correlation
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.triangles import diagonal_of, inverted, lower_panels
+from postlin.triangles import diagonal_of, gains_before, inverted, lower_panels
 
 
 class Cholesky:
@@ -84,17 +84,13 @@ class Factor(Cholesky):
     def diagonals(self) -> tuple[Array, Array]:
         """Of B⁻¹ and of I − B⁻¹, to full precision. To be asked for first: L is inverted.
 
-        Where t = L²ᵢᵢ − 1 = (B − I)ᵢᵢ − Σ_{k<i} L²ᵢₖ is small, 1 − (B⁻¹)ᵢᵢ would have no digit left:
-        it is t/(1 + t) less the squares below the diagonal of L⁻¹, which are small then too.
+        Squares below the diagonal of L⁻¹ are small where the second is: nothing cancels.
         """
         assert not self.is_inverted
-        weak = self._added < 1.0
-        t = np.where(weak, self._added, 0.0)
-        if weak.any():
-            t -= np.where(weak, _squares_beside_diagonal(self._array, "ij,ij->i"), 0.0)
-        below = _squares_beside_diagonal(self._invert(), "ij,ij->j")
-        ends = self._array.diagonal() ** 2
-        return ends + below, np.where(weak, t / (1.0 + t), 1.0 - ends) - below
+        before = _squares_beside_diagonal(self._array, axis=1)
+        below = _squares_beside_diagonal(self._invert(), axis=0)
+        ends = self._array.diagonal()
+        return ends**2 + below, gains_before(self._added, before, ends) - below
 
     def into_correlation(self, unit: Array, spread: Array | None) -> Correlation:
         """−D B⁻¹ D off the diagonal, D = diag(unit), plus spreadᵀ spread; the factor is gone."""
@@ -109,15 +105,14 @@ class Factor(Cholesky):
         return Correlation(array)
 
 
-def _squares_beside_diagonal(L: Array, sums: str) -> Array:
-    """Sums of squares of the rows or of the columns of a lower triangle, without its diagonal."""
+def _squares_beside_diagonal(L: Array, axis: int) -> Array:
+    """Sums of squares of the columns (axis 0) or rows of a lower triangle, without its diagonal."""
     diagonal = diagonal_of(L)
     ends = diagonal.copy()
     diagonal[:] = 0.0
-    by_row = sums.endswith("i")
     total = np.zeros(len(L))
     for rows, columns in lower_panels(len(L)):
         part = L[rows, columns]
-        total[rows if by_row else columns] += np.einsum(sums, part, part)
+        total[(columns, rows)[axis]] += np.einsum(("ij,ij->j", "ij,ij->i")[axis], part, part)
     diagonal[:] = ends
     return total

@@ -69,7 +69,8 @@ class Plan:
             sparse = sparse._replace(inducing=np.asarray(sparse.inducing).tolist())
         parts = [type(kernel).__name__, *_exactly(kernel.get_params()), likelihood, self.rule, sparse]
         optimizer = getattr(self.optimizer, "__qualname__", self.optimizer)
-        options = [optimizer, self.n_restarts, self.fold_noise, self.tol, self.max_iter]
+        classes = [self.multi_class, self.shared]
+        options = [optimizer, self.n_restarts, self.fold_noise, self.tol, self.max_iter, *classes]
         return repr([*parts, *map(str, options), self.start.theta.tolist()])
 
     def without_search(self) -> "Plan":
@@ -79,7 +80,7 @@ class Plan:
     def among(self, n_classes: int) -> "Plan":
         """The same for so many classes, which with all at a time have kernels for themselves."""
         if n_classes == 2:
-            return replace(self, joint=None, multi_class=multiclass.OneVsOne.name)
+            return replace(self, joint=None, multi_class=multiclass.OneVsOne.name, shared=False)
         if self.joint is None:
             return self
         kernel = self.start.kernel

@@ -20,7 +20,6 @@ from postlin.arrays import (
     diagonal,
     on_host,
     place_of,
-    set_diagonal,
 )
 from postlin.correlation import Correlation
 from postlin.downdate import Downdate
@@ -146,14 +145,6 @@ class GaussianPosterior:
         """The lower triangle of Σ in an array of NumPy's; above it stands nothing of use."""
         assert isinstance(self.correlation, Correlation)
         return self.correlation.lower_covariance(np.sqrt(self.variance), self.variance)
-
-    @property
-    def precision_gain(self) -> Matrix:
-        """Q = T − TΣT = (K + T⁻¹)⁻¹, by which data reduce variances: Σ = K − K Q K."""
-        tau = place_of(self.K).put(self.sites.tau)
-        gain = -tau[:, None] * self.covariance * tau[None, :]
-        set_diagonal(gain, self.sites.tau * self.gap)
-        return gain
 
     @property
     def log_normaliser(self) -> float:

@@ -22,6 +22,7 @@ from postlin.arrays import (
     solve_lower,
 )
 from postlin.exceptions import NotPositiveDefiniteError
+from postlin.triangles import gains_before
 
 #: Rows of a block: enough for products to run at full speed.
 _BLOCK = 2048
@@ -170,11 +171,10 @@ class TiledFactor:
     def diagonals(self) -> tuple[Array, Array]:
         """Of B⁻¹ and of I − B⁻¹, to full precision. To be asked for first: L is inverted."""
         assert not self.is_inverted
-        weak = self._added < 1.0
-        t = np.where(weak, self._added - _squares_beside_diagonal(self._array, axis=1), 0.0)
+        before = _squares_beside_diagonal(self._array, axis=1)
         below = _squares_beside_diagonal(self._invert(), axis=0)
-        ends = diagonal(self._array) ** 2
-        return ends + below, np.where(weak, t / (1.0 + t), 1.0 - ends) - below
+        ends = diagonal(self._array)
+        return ends**2 + below, gains_before(self._added, before, ends) - below
 
     def into_correlation(self, unit: Array, spread: Array | None) -> "TiledCorrelation":
         """−D B⁻¹ D off the diagonal, D = diag(unit), plus spreadᵀ spread; the factor is gone."""

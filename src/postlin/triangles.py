@@ -68,6 +68,16 @@ def diagonal_of(matrix: Array) -> Array:
     return view
 
 
+def gains_before(added: Array, before: Array, ends: Array) -> Array:
+    """1 − 1/L²ᵢᵢ to full precision, for a Cholesky factor L of B, whose inverse ends in 1/Lᵢᵢ.
+
+    Given are (B − I)ᵢᵢ, Σ_{k<i} L²ᵢₖ and 1/Lᵢᵢ. Where t = L²ᵢᵢ − 1 is small, only their difference
+    has its digits, and what is asked for is t/(1 + t).
+    """
+    t = added - before
+    return np.where(added < 1.0, t / (1.0 + t), 1.0 - ends**2)
+
+
 def inverted(L: Array) -> Array:
     """L⁻¹ in place of the lower triangular L.
 

@@ -5,7 +5,7 @@ import numpy as np
 from postlin._typing import Array
 from postlin.factor import Cholesky
 from postlin.joint.batches import in_batches
-from postlin.triangles import diagonal_of
+from postlin.triangles import diagonal_of, gains_before
 
 
 class BlockFactor(Cholesky):
@@ -22,12 +22,10 @@ class BlockFactor(Cholesky):
     def gains(self) -> Array:
         """I − (B⁻¹)ᵢᵢ, (n, D, D), to full precision. To be asked for first: L becomes L⁻¹.
 
-        Where (B − I)ₐₐ is small, 1 − (B⁻¹)ₐₐ would have no digit left. But all else in row and column a
-        is small then too, to full precision: it is t/(1 + t) less the squares below the diagonal
-        of L⁻¹, with t = L²ₐₐ − 1 = (B − I)ₐₐ − Σ_{k<a} L²ₐₖ.
+        As for two classes; squares and products below the diagonal of L⁻¹ are small where they are.
         """
         n, D = self._n, self._D
-        t = self._added - self._squares_before()
+        before = self._squares_before()
         diagonal = diagonal_of(self._invert())
         ends = diagonal.copy()
         diagonal[:] = 0.0
@@ -43,8 +41,7 @@ class BlockFactor(Cholesky):
 
         in_batches(work, n, n * D * D)
         diagonal[:] = ends
-        first = np.where(self._added < 1.0, t / (1.0 + t), 1.0 - ends**2).reshape(n, D)
-        np.einsum("naa->na", gains)[:] += first
+        np.einsum("naa->na", gains)[:] += gains_before(self._added, before, ends).reshape(n, D)
         return gains
 
     def _squares_before(self) -> Array:
