@@ -10,8 +10,10 @@ from sklearn.gaussian_process.kernels import (
     DotProduct,
     Exponentiation,
     ExpSineSquared,
+    Kernel,
     Matern,
     RationalQuadratic,
+    StationaryKernelMixin,
     WhiteKernel,
 )
 
@@ -28,6 +30,8 @@ KERNELS = {
     "all fixed": ConstantKernel(2.0, "fixed") * RBF(1.0, "fixed") + WhiteKernel(0.1, "fixed"),
     "fixed ard": ConstantKernel(2.0) * RBF(ARD, "fixed"),
     "nested": (2.0 * RBF(1.0) + 3.0) * (RBF(2.0) + WhiteKernel(0.2)),
+    "constant and white": ConstantKernel(2.0) + WhiteKernel(0.1),
+    "two whites apart": WhiteKernel(0.2) + RBF(ARD) + WhiteKernel(0.3) + DotProduct(1.0),
     "sum of constants": ConstantKernel(2.0) + ConstantKernel(1.0),
     "matern": 2.0 * Matern(1.5, nu=1.5) + WhiteKernel(0.1),
     "rational quadratic": RationalQuadratic(1.0, 2.0) * RBF(3.0),
@@ -84,6 +88,25 @@ def test_white_noise_is_by_index_and_not_by_distance():
     np.testing.assert_allclose(bind(kernel, X).gram(kernel).K, np.ones((4, 4)) + 0.1 * np.eye(4))
 
 
+def test_a_matrix_that_belongs_to_the_kernel_is_left_alone():
+    kernel = Given(RBF(1.0)(X)) + WhiteKernel(0.1)
+    np.testing.assert_allclose(bind(kernel, X).gram(kernel).K, kernel(X), rtol=1e-14)
+    np.testing.assert_array_equal(kernel.k1.matrix, RBF(1.0)(X))
+
+
+class Given(StationaryKernelMixin, Kernel):
+    """A covariance matrix that is known beforehand, given away as it is."""
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+
+    def __call__(self, X, Y=None, eval_gradient=False):
+        return (self.matrix, np.empty((*self.matrix.shape, 0))) if eval_gradient else self.matrix
+
+    def diag(self, X):
+        return self.matrix.diagonal()
+
+
 def test_compound_kernels_are_not_covariances():
     kernel = CompoundKernel([RBF(1.0), RBF(2.0)])
     assert bind(kernel, np.zeros((3, 1))).gram(kernel).K.ndim == 3  # refused further up
@@ -93,7 +116,8 @@ def test_split_of_white_noise():
     split = split_white(2.0 * RBF(1.0) + WhiteKernel(0.2) + WhiteKernel(0.3, "fixed"))
     assert split.noise == pytest.approx(0.5)
     assert split.smooth == 2.0 * RBF(1.0)
-    assert split.is_white == (False, False, True)
+    assert split.levels == (None, None, 0.2)
+    assert split.join([1.0, 2.0], 10.0) == [1.0, 2.0, 2.0]
 
 
 @pytest.mark.parametrize("kernel", [RBF(1.0), WhiteKernel(1.0), RBF(1.0) * WhiteKernel(1.0)])

@@ -1,6 +1,10 @@
 """Shortcuts that save time or memory give what the long way gives, and save what they claim."""
 
 import gc
+import os
+import platform
+import subprocess
+import sys
 import tracemalloc
 
 import numpy as np
@@ -9,6 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 import postlin
 from postlin import GPClassifier, binary
+from postlin._memory import keep_freed_memory
 from postlin.hyperparameters import Hyperparameters
 from postlin.likelihoods import REGISTRY, WithNoise
 from postlin.likelihoods.jet import select
@@ -109,8 +114,32 @@ def test_predictions_do_not_depend_on_blocks(fitted, block, monkeypatch):
     np.testing.assert_array_equal(model.predict(X), model.classes_[whole[0].argmax(axis=1)])
 
 
+FAULTS = """
+import resource
+import numpy as np
+from postlin._memory import keep_freed_memory
+{}
+for _ in range(20):
+    few = [np.ones(2**18) for _ in range(5)]
+    del few
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about a habit of glibc")
+def test_freed_memory_is_not_fetched_again_page_by_page():
+    default = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    without, kept = (
+        int(subprocess.check_output([sys.executable, "-c", FAULTS.format(call)], env=default))
+        for call in ("", "keep_freed_memory()")
+    )
+    pages = 20 * 5 * 2**21 // 4096
+    assert without - kept > 0.5 * pages
+
+
 def peak_of(action):
     """The most memory that NumPy and Python hold during an action, above what they hold before."""
+    keep_freed_memory()  # whose one block, never used, is none of the action's
     gc.collect()
     tracemalloc.start()
     try:

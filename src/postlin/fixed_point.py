@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from postlin._memory import keep_freed_memory
 from postlin._threads import blas_threads
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
@@ -28,7 +29,7 @@ from postlin.sweep import sweep
 Newton = Callable[..., Array]
 
 #: Newton's method is tried once the residual is below this.
-_NEAR = 0.3
+_NEAR = 0.45
 #: A warm start with a larger residual than this is no better than a cold one.
 _WORTHWHILE = 1.0
 #: Pseudo-times: the longest after a failed Newton step, and the one beyond which all is Newton.
@@ -81,6 +82,7 @@ def solve(
     ``max_iter`` is the most factorisations that are spent, those of rejected steps included.
     """
     search = _Search(problem, schedule, tol, max_iter, newton)
+    keep_freed_memory()
     with blas_threads(problem.size):
         if schedule.iterations is not None:
             iterate = search.plain(start, schedule.iterations, to_tolerance=False)

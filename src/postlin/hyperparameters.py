@@ -46,7 +46,7 @@ class Hyperparameters:
 
     def at(self, theta: Array) -> "Hyperparameters":
         """The same with other parameters."""
-        n = self.kernel.n_dims
+        n = len(theta) - len(self.likelihood.free)
         values = map(float, np.exp(theta[n:]))
         return Hyperparameters(
             _with_theta(self.kernel, theta[:n]),

@@ -169,7 +169,7 @@ class Fitted(NamedTuple):
             by_noise = by_parameters.get("variance", 0.0)
         by_kernel = self.prior.gram.pull_back(K_bar)
         if self.prior.split is not None:
-            by_kernel = self.prior.split.join(self.at.kernel.theta, by_kernel, by_noise)
+            by_kernel = self.prior.split.join(by_kernel, by_noise)
         likelihood = self.at.likelihood
         by_likelihood = [by_parameters[name] * getattr(likelihood, name) for name in likelihood.free]
         return value, np.array(by_kernel + by_likelihood, dtype=float)

@@ -167,8 +167,7 @@ class JointFitted(NamedTuple):
         value, mean_bar, variance_bar = adjoint_at(problem, iterate, accuracy)
         by_kernels = iterate.posterior.pull_back(mean_bar, variance_bar)
         slopes: list[float] = []
-        parts = zip(kernels_of(self.at.kernel), self.grams, self.splits, strict=True)
-        for k, (kernel, gram, split) in enumerate(parts):
+        for k, (gram, split) in enumerate(zip(self.grams, self.splits, strict=True)):
             by_smooth = gram.pull_back(by_kernels[k])
             if split is None:
                 slopes += by_smooth
@@ -179,5 +178,5 @@ class JointFitted(NamedTuple):
                 variance_bar,
                 problem.prior.directions[k],
             )
-            slopes += split.join(kernel.theta, by_smooth, by_noise)
+            slopes += split.join(by_smooth, by_noise)
         return (value if found.converged else found.log_evidence), np.array(slopes, dtype=float)

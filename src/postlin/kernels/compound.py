@@ -4,8 +4,9 @@ from abc import abstractmethod
 
 from sklearn.gaussian_process.kernels import Exponentiation, Product, Sum
 
-from postlin.arrays import Matrix
-from postlin.kernels.terms import Blocks, Gram, Points, Term, bind, term_for
+from postlin.arrays import Matrix, add_to_diagonal, diagonal
+from postlin.kernels.terms import Blocks, Gram, Points, Term, bind, full_gram, term_for
+from postlin.kernels.white import can_split, split_white
 
 
 class _Pair(Term):
@@ -25,6 +26,23 @@ class _Pair(Term):
 
 @term_for(Sum)
 class _Sum(_Pair):
+    def __init__(self, kernel: Sum, points: Points) -> None:
+        super().__init__(kernel, points)
+        self._smooth = bind(split_white(kernel).smooth, points) if can_split(kernel) else None
+
+    def gram(self, kernel: Sum) -> Gram:
+        """K, for which white noise is only added to the diagonal: no block of it is made."""
+        if self._smooth is None:
+            return super().gram(kernel)
+        split = split_white(kernel)
+        smooth = full_gram(self._smooth.gram(split.smooth), self.points.n, self.points.place)
+        add_to_diagonal(smooth.K, split.noise)
+
+        def pull_back(K_bar: Matrix) -> list[float]:
+            return split.join(smooth.pull_back(K_bar), float(diagonal(K_bar).sum()))
+
+        return Gram(smooth.K, pull_back)
+
     @staticmethod
     def _join(a: Gram, b: Gram) -> Gram:
         return Gram(a.K + b.K, lambda K_bar: a.pull_back(K_bar) + b.pull_back(K_bar))

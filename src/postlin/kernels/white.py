@@ -1,11 +1,8 @@
-"""White noise taken out of a kernel, so that it can be folded into the likelihood."""
+"""White noise taken out of a kernel: to be folded into the likelihood, or for the diagonal alone."""
 
 from typing import NamedTuple
 
-import numpy as np
 from sklearn.gaussian_process.kernels import Kernel, Sum, WhiteKernel
-
-from postlin._typing import Array
 
 
 class WhiteSplit(NamedTuple):
@@ -13,16 +10,15 @@ class WhiteSplit(NamedTuple):
 
     smooth: Kernel
     noise: float
-    is_white: tuple[bool, ...]  # for each free log-parameter of the whole kernel
+    levels: tuple[float | None, ...]  # for each free log-parameter of the whole kernel: white or not
 
-    def join(self, theta: Array, by_smooth: list[float], by_noise: float) -> list[float]:
-        """Derivatives by the log-parameters ``theta`` of the whole kernel from those by its parts.
+    def join(self, by_smooth: list[float], by_noise: float) -> list[float]:
+        """Derivatives by the log-parameters of the whole kernel from those by its parts.
 
         ``by_noise`` is that by the summed level itself.
         """
-        levels = iter(np.exp(theta[list(self.is_white)]))
         rest = iter(by_smooth)
-        return [by_noise * float(next(levels)) if white else next(rest) for white in self.is_white]
+        return [next(rest) if level is None else level * by_noise for level in self.levels]
 
 
 def can_split(kernel: Kernel) -> bool:
@@ -35,21 +31,21 @@ def split_white(kernel: Kernel) -> WhiteSplit:
     """Take the white-noise terms out of a sum of kernels."""
     smooth: Kernel | None = None
     noise = 0.0
-    is_white: list[bool] = []
+    levels: list[float | None] = []
     for term in _summands(kernel):
-        white = type(term) is WhiteKernel
-        is_white += [white] * term.n_dims
-        if white:
-            noise += term.noise_level
+        if type(term) is WhiteKernel:
+            noise += float(term.noise_level)
+            levels += [float(term.noise_level)] * term.n_dims
         else:
             smooth = term if smooth is None else smooth + term
+            levels += [None] * term.n_dims
     if not can_split(kernel):
         raise ValueError(
             f"fold_noise=True needs a kernel that is a sum with a WhiteKernel and something else, got "
             f"{kernel}: add + WhiteKernel(...) or set fold_noise=False."
         )
     assert smooth is not None
-    return WhiteSplit(smooth, noise, tuple(is_white))
+    return WhiteSplit(smooth, noise, tuple(levels))
 
 
 def _summands(kernel: Kernel) -> list[Kernel]:

@@ -204,7 +204,7 @@ class SparseFitted(NamedTuple):
         by_parameters = dict(zip(likelihood.parameters, slopes.by_parameters, strict=True))
         by_kernel = list(slopes.by_theta)
         if self.split is not None:
-            by_kernel = self.split.join(self.at.kernel.theta, by_kernel, by_parameters["variance"])
+            by_kernel = self.split.join(by_kernel, by_parameters["variance"])
         learned = self.at.likelihood
         by_likelihood = [by_parameters[name] * getattr(learned, name) for name in learned.free]
         by_points: Any = slopes.by_points.ravel() if isinstance(self.at, WithPoints) else []

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from postlin._memory import keep_freed_memory
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.sparse.basis import Basis
@@ -72,6 +73,7 @@ def solve(
 ) -> SparseSolution:
     """Iterate to the tolerance, from a state (of any basis) or from the prior."""
     damping = 1.0 if method.rule.is_newton else _DAMPING
+    keep_freed_memory()
     return _Solver(rows, basis, method, tol, max_passes, after_pass, damping).run(start)
 
 
