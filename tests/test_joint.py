@@ -517,6 +517,7 @@ def test_a_newton_step_looks_ahead(rows):
     np.testing.assert_allclose(b, moved, atol=1e-4 * np.abs(moved).max())
     L = iterate.view.root
     np.testing.assert_allclose(L @ variance @ np.swapaxes(L, 1, 2), after.posterior.variance, atol=2e-3)
-    ahead = joint_newton_step(problem, iterate, time=np.inf)
+    ahead, time = joint_newton_step(problem, iterate, time=np.inf)
+    assert time == np.inf
     sizes = [problem.iterate(iterate.moved(step)).size for step in (plain, ahead)]
     assert sizes[1] < 0.5 * sizes[0]

@@ -10,6 +10,7 @@ from postlin import Sites
 from postlin.evidence import log_evidence
 from postlin.gradient import adjoint_at
 from postlin.krylov import gmres
+from postlin.look_ahead import corrected_step
 from postlin.quasi_newton import Worth, _updated, minimise
 from postlin.warm_start import SitePath
 
@@ -30,6 +31,40 @@ def test_gmres_says_when_it_has_not_arrived():
     solution, found = gmres(lambda x: A @ x, np.eye(20)[0], rtol=1e-8, dimension=10)
     assert not found
     np.testing.assert_array_equal(solution, np.zeros(20))
+
+
+class ArcTangent:
+    """The map x ↦ x − atan x, for which Newton's method diverges from beyond 1.39."""
+
+    def __init__(self, x):
+        self.x, self.residual = x, -np.arctan(np.array([x]))
+
+    def solve(self, right, *, time, rtol):
+        return right / (1.0 / time + 1.0 / (1.0 + self.x**2))
+
+    def residual_after(self, step):
+        return -np.arctan(self.x + step)
+
+    def step(self, residual_after=None):
+        size = float(np.abs(self.residual).max())
+        return corrected_step(self, self.residual, size, np.inf, residual_after or self.residual_after)
+
+
+def test_a_step_that_would_lead_farther_away_is_made_shorter():
+    far = ArcTangent(3.0)
+    assert abs(far.residual_after(far.solve(far.residual, time=np.inf, rtol=0.0))) > 1.4
+    step, time = far.step()
+    assert time == 8.0
+    assert abs(far.residual_after(step)) < abs(far.residual)
+
+
+def test_a_step_that_leads_on_is_newtons_corrected():
+    near = ArcTangent(0.5)
+    step, time = near.step()
+    plain = near.solve(near.residual, time=np.inf, rtol=0.0)
+    assert time == np.inf
+    assert abs(near.x + step) < 0.3 * abs(near.x + plain)
+    assert near.step(lambda step: None) == (plain, np.inf)  # where there is no telling
 
 
 def test_gmres_of_nothing_and_of_a_singular_matrix():

@@ -92,7 +92,7 @@ def test_factor_of_what_is_no_covariance(root):
 
 def test_correlation_products(K):
     C = K / K[0, 0]
-    correlation = Correlation(np.asfortranarray(np.tril(C)))
+    correlation = Correlation(np.asfortranarray(-np.tril(C)), np.ones(len(C)))
     x = np.arange(N, dtype=float)
     np.testing.assert_allclose(correlation.times(x), C @ x, rtol=1e-12)
     np.testing.assert_allclose(correlation.squared_times(x), C**2 @ x, rtol=1e-12)
@@ -109,7 +109,7 @@ def test_weighted_square(K, signs):
     inner = {"mixed": inner, "positive": np.abs(inner), "none": np.zeros(N)}[signs]
     off = C - np.eye(N)
     expected = outer[:, None] * (off @ np.diag(inner) @ off) * outer
-    found = Correlation(np.asfortranarray(np.tril(C))).weighted_square(outer, inner)
+    found = Correlation(np.asfortranarray(-np.tril(C)), np.ones(len(C))).weighted_square(outer, inner)
     np.testing.assert_allclose(np.tril(found), np.tril(expected), atol=1e-12)
 
 

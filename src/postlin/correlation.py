@@ -16,14 +16,20 @@ class Correlation:
     Below the diagonal stands C, above it C∘C, on it zero: both have ones there.
     """
 
-    def __init__(self, lower: Array) -> None:
-        """Take over an array whose lower triangle is C, with nothing above."""
-        diagonal_of(lower)[:] = 0.0
-        for columns in panels(len(lower)):
-            block = lower[columns, columns]
-            block += np.square(block.T)
-            np.square(lower[columns.stop :, columns].T, out=lower[columns, columns.stop :])
-        self._array = lower
+    def __init__(self, inverse: Array, unit: Array) -> None:
+        """Take over B⁻¹, in the lower triangle: C = −D B⁻¹ D off the diagonal, D = diag(unit).
+
+        In the blocks on the diagonal there must be zeros above it.
+        """
+        for rows, columns in lower_panels(len(inverse)):
+            part = inverse[rows, columns]
+            part *= -unit[rows, None]
+            part *= unit[columns]
+            diagonal_of(part[: columns.stop - columns.start])[:] = 0.0
+            corner = inverse[columns, columns]
+            corner += np.square(corner.T)
+            np.square(inverse[columns.stop :, columns].T, out=inverse[columns, columns.stop :])
+        self._array = inverse
 
     def times(self, x: Array) -> Array:
         """C x."""

@@ -10,7 +10,7 @@ from scipy.linalg import blas, lapack
 from postlin._typing import Array
 from postlin.correlation import Correlation
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.triangles import diagonal_of, gains_before, inverted, lower_panels
+from postlin.triangles import clear_corners, diagonal_of, gains_before, inverted, lower_panels
 
 
 class Cholesky:
@@ -19,7 +19,7 @@ class Cholesky:
     def __init__(self, B: Array) -> None:
         """Take over an array, of which the lower triangle is looked at."""
         self._array: Array
-        self._array, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=1)
+        self._array, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=0)
         if failed:
             raise NotPositiveDefiniteError(
                 "the covariance matrix is not positive semi-definite, or holds NaN or infinity."
@@ -71,6 +71,7 @@ class Factor(Cholesky):
             part = B[rows, columns]
             np.multiply(K.T[rows, columns], root[rows, None], out=part)
             part *= root[columns]
+        clear_corners(B)
         diagonal = diagonal_of(B)
         self._added = diagonal.copy()
         diagonal += 1.0
@@ -87,7 +88,8 @@ class Factor(Cholesky):
         Squares below the diagonal of L⁻¹ are small where the second is: nothing cancels.
         """
         assert not self.is_inverted
-        before = _squares_beside_diagonal(self._array, axis=1)
+        weak = (self._added < 1.0).any()  # else these squares are not asked for
+        before = _squares_beside_diagonal(self._array, axis=1) if weak else np.zeros_like(self._added)
         below = _squares_beside_diagonal(self._invert(), axis=0)
         ends = self._array.diagonal()
         return ends**2 + below, gains_before(self._added, before, ends) - below
@@ -95,14 +97,10 @@ class Factor(Cholesky):
     def into_correlation(self, unit: Array, spread: Array | None) -> Correlation:
         """−D B⁻¹ D off the diagonal, D = diag(unit), plus spreadᵀ spread; the factor is gone."""
         array = self.into_inverse()
-        for rows, columns in lower_panels(len(unit)):
-            part = array[rows, columns]
-            part *= -unit[rows, None]
-            part *= unit[columns]
-        if spread is not None:
-            columns_first = np.asfortranarray(spread)
-            array = blas.dsyrk(1.0, columns_first, beta=1.0, c=array, trans=1, lower=1, overwrite_c=1)
-        return Correlation(array)
+        if spread is not None:  # in the units of the inverse
+            ours = np.asfortranarray(spread / unit)
+            array = blas.dsyrk(-1.0, ours, beta=1.0, c=array, trans=1, lower=1, overwrite_c=1)
+        return Correlation(array, unit)
 
 
 def _squares_beside_diagonal(L: Array, axis: int) -> Array:

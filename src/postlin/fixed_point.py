@@ -17,6 +17,7 @@ from postlin._memory import keep_freed_memory
 from postlin._threads import blas_threads
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
+from postlin.look_ahead import Step
 from postlin.mode import Climb
 from postlin.newton import newton_step
 from postlin.problem import Iterate, Problem
@@ -26,7 +27,7 @@ from postlin.sites import Sites
 from postlin.sweep import sweep
 
 #: (problem, iterate, time) → a step in the residual's units.
-Newton = Callable[..., Array]
+Newton = Callable[..., Step]
 
 #: Newton's method is tried once the residual is below this.
 _NEAR = 0.45
@@ -273,15 +274,13 @@ class _Search:
 
     def _newton(self, iterate: Iterate) -> Iterate | None:
         """A Newton step, or an implicit step of the present pseudo-time; None if it made it worse."""
-        step = self.newton(self.problem, iterate, time=self.time)
+        step, time = self.newton(self.problem, iterate, time=self.time)
         new = self._evaluate(iterate.moved(step))
-        if new is None or new.size > self._allowed_growth(new, iterate) * iterate.size:
-            self.time = max(1.0, min(0.25 * self.time, _RETRY_TIME))
+        if new is None or new.size > _allowed_growth(new, iterate, time) * iterate.size:
+            self.time = max(1.0, min(0.25 * time, _RETRY_TIME))
             return None
-        if new.size < 0.3 * iterate.size or 2 * self.time > _LONG_TIME:
-            self.time = np.inf
-        else:
-            self.time *= 2.0
+        all_is_well = new.size < 0.3 * iterate.size or 2.0 * time > _LONG_TIME
+        self.time = np.inf if all_is_well else 2.0 * time
         return new
 
     def _climb(self, iterate: Iterate | None) -> Iterate | None:
@@ -297,8 +296,9 @@ class _Search:
             climb.advance(iterate.posterior, iterate.size)
         return iterate
 
-    def _allowed_growth(self, new: Iterate, old: Iterate) -> float:
-        """A Newton step must pay; a short implicit one may follow the flow uphill for a while."""
-        if self.time > _LONG_TIME:
-            return 0.7
-        return 1.6 if new.turned_from(old) > 0.5 else 1.2
+
+def _allowed_growth(new: Iterate, old: Iterate, time: float) -> float:
+    """A Newton step must pay; a short implicit one may follow the flow uphill for a while."""
+    if time > _LONG_TIME:
+        return 0.7
+    return 1.6 if new.turned_from(old) > 0.5 else 1.2

@@ -11,15 +11,15 @@ import numpy as np
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError
 from postlin.linearised_map import LinearisedMap
-from postlin.look_ahead import corrected_step
+from postlin.look_ahead import Step, corrected_step
 from postlin.problem import Iterate, Problem
 from postlin.sites import SiteView
 
 
-def newton_step(problem: Problem, iterate: Iterate, *, time: float) -> Array:
+def newton_step(problem: Problem, iterate: Iterate, *, time: float) -> Step:
     """A Newton step in the residual's units, or an implicit step of pseudo-time."""
     if problem.rule.is_newton:
-        return iterate.residual / (1.0 + 1.0 / time)
+        return Step(iterate.residual / (1.0 + 1.0 / time), time)
     linearised = LinearisedMap(iterate)
     residual_after = partial(_residual_after, problem, iterate, linearised)
     return corrected_step(linearised, iterate.residual, iterate.size, time, residual_after)

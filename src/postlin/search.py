@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +17,15 @@ logger = logging.getLogger("postlin")
 _HOPELESS = -1e100
 #: The tolerance of inference during a search, per unit of slope, and the loosest.
 _LOOSE, _LOOSEST = 3e-3, 1e-2
+#: The part of both where the likelihood is learned too: its fixed points come and go on the way.
+_WARY = 0.1
 #: Up to so many rows a factorisation costs next to nothing, and inference is exact at once.
 _FEW = 64
 #: The accuracy of the adjoint beside that tolerance.
 _ADJOINT = 1e-3
+#: A correction of the log evidence to the fixed point that its first order does not tell, per unit of
+#: slope up to one; and how much smaller the tolerance is made then.
+_DOUBTFUL, _CLOSER = 0.05, 0.03
 
 
 class Evaluation(NamedTuple):
@@ -54,8 +59,10 @@ class Search:
         self.path: list[tuple[Array, float]] = []
         # BFGS can live with values that are exact to second order only; others expect the digits
         dear = max(model.n_rows for model in models) > _FEW
-        self._loosest = _LOOSEST if rough and dear else models[0].tol
-        self._steepness = np.inf
+        part = _WARY if hyperparameters.likelihood.free else 1.0
+        self._loose = part * _LOOSE
+        self._loosest = part * _LOOSEST if rough and dear else models[0].tol
+        self._steepness = self._lowest = np.inf
         self._known: dict[bytes, tuple[float, Array]] = {}
         self._callback = callback
         self._began = time.perf_counter()
@@ -63,24 +70,17 @@ class Search:
     def restart(self) -> None:
         """Forget the way here: the next evaluation is elsewhere."""
         self.sites = [model.path(None) for model in self.models]
-        self._steepness = np.inf
+        self._steepness = self._lowest = np.inf
 
     def best(self) -> Array:
         """The best point so far."""
         return max(self.path, key=lambda point: point[1])[0]
 
-    def at(self, theta: Array, tol: float | None = None) -> list[Any]:
-        """The fits at theta."""
-        return list(self._fits(theta, tol))
-
-    def _fits(self, theta: Array, tol: float | None) -> Iterator[Any]:
-        """One at a time, so that no more than one need be held."""
+    def at(self, theta: Array) -> list[Any]:
+        """The fits at theta, to the tolerance of the models."""
         here = self.hyperparameters.at(theta)
-        for model, path in zip(self.models, self.sites, strict=True):
-            fitted = model.infer(here, path.predict(theta), tol)
-            if fitted.approximation.converged:
-                path.add(theta, fitted.approximation.start)
-            yield fitted
+        pairs = zip(self.models, self.sites, strict=True)
+        return [model.infer(here, path.predict(theta)) for model, path in pairs]
 
     def __call__(self, theta: Array, eval_gradient: bool = True) -> Any:
         """Minus the log evidence, with its gradient on request."""
@@ -104,23 +104,34 @@ class Search:
 
     def _evaluate(self, theta: Array, eval_gradient: bool) -> tuple[float, Array]:
         """Minus the log evidence and its gradient; inference as exact as the slope deserves."""
+        here = self.hyperparameters.at(theta)
         tol = self.models[0].tol
         if eval_gradient:
-            tol = max(tol, min(self._loosest, _LOOSE * self._steepness))
+            tol = max(tol, min(self._loosest, self._loose * self._steepness))
         total, slope = 0.0, np.zeros(len(theta) if eval_gradient else 0)
-        for fitted in self._fits(theta, tol):
-            approximation = fitted.approximation
-            if self.models[0].is_lost(approximation):
-                raise NotPositiveDefiniteError("inference did not converge.")
-            if eval_gradient:
-                accuracy = max(self.models[0].adjoint_accuracy, _ADJOINT * min(tol, _LOOSE))
-                value, gradient = fitted.value_and_gradient(accuracy)
-                slope -= gradient
-            else:
-                value = approximation.log_evidence
-            logger.debug("theta %s: log evidence %.6f (%s)", theta, value, approximation.effort)
-            total -= value
+        solved = []
+        doubtful = _DOUBTFUL * min(1.0, self._steepness)
+        for model, path in zip(self.models, self.sites, strict=True):
+            first = path.predict(theta)
+            found = _solve(model, here, first, tol, doubtful, eval_gradient)
+            logger.debug("theta %s: log evidence %.6f (%s)", theta, found.value, found.effort)
+            total -= found.value
+            slope -= found.gradient
+            solved.append(found.start)
+        self._remember(theta, total, solved)
         return total, slope
+
+    def _remember(self, theta: Array, value: float, solved: list[Any]) -> None:
+        """Keep what was found for later starts, unless it is worse than what was known before.
+
+        Fixed points need not be unique (noisy threshold): so the search stays with the better one.
+        """
+        if value > self._lowest:
+            return
+        self._lowest = value
+        for path, start in zip(self.sites, solved, strict=True):
+            if start is not None:
+                path.add(theta, start)
 
     def _tell(self, theta: Array, log_evidence: float, gradient: Array | None) -> None:
         self.path.append((theta, log_evidence))
@@ -128,3 +139,36 @@ class Search:
             seconds = time.perf_counter() - self._began
             names = self.hyperparameters.names
             self._callback(Evaluation(len(self.path), theta, names, log_evidence, gradient, seconds))
+
+
+class _Found(NamedTuple):
+    """The log evidence, its gradient (or none), where to start nearby if that is known, the effort."""
+
+    value: float
+    gradient: Array
+    start: Any
+    effort: str
+
+
+def _solve(
+    model: Any, here: Hyperparameters, start: Any, tol: float, doubtful: float, eval_gradient: bool
+) -> _Found:
+    """Inference to a tolerance, and closer where need be.
+
+    Where fixed points come and go, a small residual does not prove that there is one: where the
+    correction to it is ``doubtful`` or more, inference is made more exact.
+    """
+    while True:
+        fitted = model.infer(here, start, tol)
+        approximation = fitted.approximation
+        if model.is_lost(approximation):
+            raise NotPositiveDefiniteError("inference did not converge.")
+        start = approximation.start if approximation.converged else None
+        if not eval_gradient:
+            return _Found(approximation.log_evidence, np.zeros(0), start, approximation.effort)
+        accuracy = max(model.adjoint_accuracy, _ADJOINT * min(tol, _LOOSE))
+        value, gradient = fitted.value_and_gradient(accuracy)
+        if tol <= model.tol or abs(value - approximation.log_evidence) < doubtful:
+            return _Found(value, gradient, start, approximation.effort)
+        tol = max(model.tol, _CLOSER * tol)
+        del fitted, approximation  # before the next takes as much memory

@@ -1,7 +1,7 @@
 """Symmetric matrices of which one triangle is enough, worked on in place.
 
-Arrays are in LAPACK's memory order and hold the lower triangle; what stands above the diagonal is
-zero, or belongs to somebody else. Passes over a whole matrix go by panels of columns that
+Arrays are in LAPACK's memory order and hold the lower triangle; what stands above the diagonal is of
+no meaning, or belongs to somebody else. Passes over a whole matrix go by panels of columns that
 fit the cache, so that no second matrix is ever needed.
 """
 
@@ -40,6 +40,12 @@ def times(matrix: Array, x: Array) -> Array:
     """Symmetric matrix times vector, from the lower triangle."""
     product: Array = blas.dsymv(1.0, matrix, x, lower=1)
     return product
+
+
+def clear_corners(matrix: Array, width: int | None = None) -> None:
+    """Put zeros above the diagonal in the blocks on it, where passes over the lower panels see them."""
+    for columns in panels(len(matrix), width):
+        np.copyto(matrix[columns, columns], 0.0, where=_above_diagonal(columns.stop - columns.start))
 
 
 def mirror(matrix: Array) -> Array:

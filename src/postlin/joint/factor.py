@@ -5,7 +5,7 @@ import numpy as np
 from postlin._typing import Array
 from postlin.factor import Cholesky
 from postlin.joint.batches import in_batches
-from postlin.triangles import diagonal_of, gains_before
+from postlin.triangles import clear_corners, diagonal_of, gains_before
 
 
 class BlockFactor(Cholesky):
@@ -14,6 +14,7 @@ class BlockFactor(Cholesky):
     def __init__(self, B: Array, n: int) -> None:
         """Take over the array of B − I, of which the lower triangle is looked at."""
         self._n, self._D = n, len(B) // n
+        clear_corners(B, self._D)
         diagonal = diagonal_of(B)
         self._added = diagonal.copy()
         diagonal += 1.0

@@ -8,7 +8,7 @@ from postlin._typing import Array
 from postlin.joint.problem import JointIterate, JointProblem, JointView
 from postlin.joint.sites import inverted, root_of, symmetric, times
 from postlin.krylov import gmres, spectral_radius
-from postlin.look_ahead import LEAST, MEAN_ACCURACY, corrected_step
+from postlin.look_ahead import LEAST, MEAN_ACCURACY, Step, corrected_step
 
 #: Dimensions of the Krylov spaces, for steps and for the adjoint.
 _KRYLOV, _LONG_KRYLOV = 40, 150
@@ -105,7 +105,7 @@ class JointLinearised:
         )
 
 
-def joint_newton_step(problem: JointProblem, iterate: JointIterate, *, time: float) -> Array:
+def joint_newton_step(problem: JointProblem, iterate: JointIterate, *, time: float) -> Step:
     """A Newton step in the residual's units, or an implicit step of pseudo-time."""
     linearised = JointLinearised(iterate)
     residual_after = partial(_residual_after, problem, iterate, linearised)
