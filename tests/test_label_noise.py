@@ -4,6 +4,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from reference import central_difference, noisy_threshold_jet
+from sklearn.datasets import make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
 from postlin import EP, PL, ConvergenceWarning, GPClassifier
@@ -226,3 +227,15 @@ def test_a_tenth_of_wrong_labels_is_found(kind):
         [model.fit(*flipped(400, seed, kind)).likelihood_.epsilon for seed in range(10, 20)]
     )
     assert ((rates >= 0.07) & (rates <= 0.13)).sum() >= 8, rates
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_search_ends_with_is_what_it_saw(seed):
+    """Fixed points come and go with ε: a search must neither lose the best nor believe in a ghost."""
+    X, truth = make_moons(200, noise=0.15, random_state=seed)
+    y = np.where(np.random.default_rng(0).random(200) < 0.1, 1 - truth, truth)
+    kernel = ConstantKernel(10.0, "fixed") * RBF(1.0) + WhiteKernel(0.01, "fixed")
+    likelihood = NoisyThreshold(epsilon=0.02, epsilon_bounds=(1e-4, 0.4))
+    model = GPClassifier(kernel, likelihood=likelihood).fit(X, y)
+    best = max(value for _, value in model.evidence_path_)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(best, abs=1e-3)
