@@ -12,7 +12,7 @@ from postlin.factor import Factor
 from postlin.kernels import bind
 from postlin.posterior import GaussianPosterior
 from postlin.sites import Sites
-from postlin.triangles import lower_panels, mirror, panels
+from postlin.triangles import gains_before, lower_panels, mirror, panels
 
 N = 75
 
@@ -149,3 +149,10 @@ def test_a_released_posterior_still_knows_everything(K, negative):
         ][what]()
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
+
+
+def test_strong_sites_need_no_difference():
+    """Of large numbers rounding can leave −1, and 1 + t = 0 would divide."""
+    added, before = np.array([1e15, 0.5]), np.array([1e15 + 1.0, 0.125])
+    found = gains_before(added, before, np.array([1e-3, 0.9]))
+    np.testing.assert_allclose(found, [1.0 - 1e-6, 0.375 / 1.375], rtol=1e-15)

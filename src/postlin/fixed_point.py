@@ -26,7 +26,7 @@ from postlin.schedules import Schedule
 from postlin.sites import Sites
 from postlin.sweep import sweep
 
-#: (problem, iterate, time) → a step in the residual's units.
+#: (problem, iterate, time) → a step in the residual's units, of that time or less.
 Newton = Callable[..., Step]
 
 #: Newton's method is tried once the residual is below this.

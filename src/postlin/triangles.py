@@ -16,7 +16,7 @@ from postlin._threads import threads
 from postlin._typing import Array
 
 #: Entries of a panel, 256 KiB, the best of those measured: smaller ones cost calls, larger ones the
-#: cache and fresh memory from the system every time; and the fewest columns.
+#: cache; and the fewest columns.
 _PANEL = 2**15
 _NARROW = 48
 #: Triangles of more rows than the first and up to the second are inverted in halves (measured).
@@ -80,8 +80,9 @@ def gains_before(added: Array, before: Array, ends: Array) -> Array:
     Given are (B − I)ᵢᵢ, Σ_{k<i} L²ᵢₖ and 1/Lᵢᵢ. Where t = L²ᵢᵢ − 1 is small, only their difference
     has its digits, and what is asked for is t/(1 + t).
     """
-    t = added - before
-    return np.where(added < 1.0, t / (1.0 + t), 1.0 - ends**2)
+    weak = added < 1.0
+    t = np.where(weak, added - before, 0.0)  # of strong ones rounding may leave anything, even −1
+    return np.where(weak, t / (1.0 + t), 1.0 - ends**2)
 
 
 def inverted(L: Array) -> Array:
