@@ -15,7 +15,8 @@ from postlin._typing import Array
 
 #: Relative accuracy of the solves, from afar and near the end.
 _ROUGH, _FINE = 1e-2, 1e-6
-#: Pseudo-times where Newton's step would make it worse: the first tried, the one after it, and so on.
+#: Pseudo-times where Newton's step would make it worse: the first tried, how many times shorter each
+#: further one is, and the one at which this ends.
 _LONG, _SHORTER, _SHORT = 8.0, 2.0, 1.0
 #: A correction longer than this part of the step is not one.
 _SMALL = 0.5
