@@ -17,7 +17,7 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from postlin.kernels import bind, full_gram, split_white
+from postlin.kernels import bind, full_gram, moved, slots, split_white
 
 ARD = [0.5, 1.0, 2.0]
 KERNELS = {
@@ -69,6 +69,29 @@ def test_pull_back_matches_differences(name):
     )
     gram = term.gram(kernel)
     np.testing.assert_allclose(gram.pull_back(K_bar), numeric, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_moved_kernel_is_scikit_learns(name):
+    kernel = KERNELS[name]
+    before, theta = repr(kernel), kernel.theta + np.linspace(-0.5, 1.0, kernel.n_dims)
+    found = moved(kernel, theta, slots(kernel))
+    expected = kernel.clone_with_theta(theta)
+    assert found == expected
+    np.testing.assert_array_equal(found.theta, expected.theta)
+    assert repr(found.get_params()) == repr(expected.get_params())
+    assert repr(kernel) == before
+
+
+def test_a_kernel_of_ones_own_is_moved_its_own_way():
+    class Doubled(RBF):
+        def clone_with_theta(self, theta):
+            return super().clone_with_theta(theta + np.log(2.0))
+
+    kernel = 2.0 * Doubled(1.0)
+    assert slots(kernel) is None
+    alone = Doubled(1.0)
+    assert moved(alone, np.log([3.0]), slots(alone)).length_scale == pytest.approx(6.0)
 
 
 def test_pull_back_survives_a_cluster_far_away():

@@ -15,6 +15,7 @@ from postlin.likelihoods import (
     Probit,
     WithNoise,
 )
+from postlin.sites import Response
 
 NAMES = sorted(REGISTRY)
 TOLERANCE = {"log_z": 1e-10, "g": 1e-10, "h": 1e-10, "c": 1e-7, "d": 1e-5}
@@ -120,6 +121,15 @@ def test_derivatives_in_the_variance_follow_from_those_in_the_mean(name, z, lv):
     )
     assert (high.g - low.g) / (2 * step) == pytest.approx(here.g_by_v, rel=1e-6, abs=1e-7 * scale**3)
     assert (high.h - low.h) / (2 * step) == pytest.approx(here.h_by_v, rel=1e-6, abs=1e-7 * scale**4)
+
+
+@given(st.floats(-40, 40), st.floats(-6, 6), st.sampled_from([-1.0, 1.0]))
+def test_probit_has_the_regression_that_follows_from_its_jets(z, lv, label):
+    v, y = np.array([10.0**lv]), np.array([label])
+    m = z * np.sqrt(1 + v)
+    short, long = Probit().regression(y, m, v), BinaryLikelihood.regression(Probit(), y, m, v)
+    for name, a, b in zip(Response._fields, short, long, strict=True):
+        assert a == pytest.approx(b, rel=1e-11, abs=1e-300), name
 
 
 @pytest.mark.parametrize("name", ["probit", "logit"])

@@ -18,7 +18,9 @@ from postlin.hyperparameters import Hyperparameters
 from postlin.likelihoods import REGISTRY, WithNoise
 from postlin.likelihoods.jet import select
 from postlin.model import Model
+from postlin.observations import Observations
 from postlin.plans import default_kernel
+from postlin.problem import Problem
 from postlin.rules import REGISTRY as RULES
 from postlin.schedules import REGISTRY as SCHEDULES
 from postlin.sites import SiteView
@@ -68,6 +70,22 @@ def test_sites_of_a_sweep_are_the_rules_own(name, rule, points):
     for i in range(len(y)):  # as scalars, one by one
         alone, _ = rule.set_sites(likelihood, y[i], SiteView(*(part[i] for part in view[:5])))
         np.testing.assert_allclose(alone, [expected.tau[i], expected.nu[i]], rtol=1e-12, atol=1e-300)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_sites_alone_are_those_proposed(name, rule, weighted, points):
+    likelihood, rule = LIKELIHOODS[name], RULES[rule]()
+    if rule.name == "laplace" and not likelihood.differentiable:
+        pytest.skip("Laplace needs a derivative")
+    y, m, v = (part[:40] for part in points)
+    observations = Observations(np.linspace(0.5, 3.0, 40), noise=0.2) if weighted else None
+    problem = Problem(np.diag(2 * v), np.zeros(40), y, likelihood, rule, observations)
+    tau = 0.3 / v
+    view = SiteView(m, v, tau, tau * m + 0.1, 1 - tau * v)
+    expected = problem.propose(view).sites
+    np.testing.assert_allclose(problem.sites_for(view), expected, rtol=1e-12, atol=1e-300)
 
 
 @pytest.mark.parametrize("policy", ["clamp", "skip", "small_variance"])
@@ -202,3 +220,19 @@ def test_prediction_needs_no_memory_that_grows_with_the_points(large):
     model = GPClassifier(4.0 * RBF(1.0) + WhiteKernel(0.1), optimizer=None).fit(X, y)
     many = np.random.default_rng(3).normal(size=(40_000, 4))
     assert peak_of(lambda: model.predict(many)) < 0.3 * len(many) * len(X) * 8
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_search_does_not_solve_its_last_point_twice(data, rule, monkeypatch):
+    d = data("crab", 80)
+    calls = []
+    infer = Model.infer
+    monkeypatch.setattr(Model, "infer", lambda *given: calls.append(given) or infer(*given))
+    model = GPClassifier(inference=rule).fit(d.X, d.y)
+    assert len(calls) == len(model.evidence_path_)
+    assert model.converged_
+    assert model.approximation_.residual <= 1e-8
+    alone = GPClassifier(model.kernel_, inference=rule, optimizer=None).fit(d.X, d.y)
+    ends = [fit.log_marginal_likelihood_value_ for fit in (model, alone)]
+    assert ends[0] == pytest.approx(ends[1], abs=1e-8)
+    np.testing.assert_allclose(model.predict_proba(d.X), alone.predict_proba(d.X), rtol=1e-7)

@@ -26,6 +26,28 @@ def test_gmres_solves(n, seed):
     np.testing.assert_allclose(solution, np.linalg.solve(A, right), rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.parametrize("scale", [1e-8, 1e-3, 1.0])
+def test_gmres_where_little_is_new(scale):
+    """Directions that differ by rounding must be made orthogonal twice."""
+    rng = np.random.default_rng(0)
+    A = (
+        np.eye(60)
+        + scale * np.diag(np.linspace(1.0, 2.0, 60))
+        + 0.1 * scale * rng.normal(size=(60, 60))
+    )
+    right = rng.normal(size=60)
+    solution, found = gmres(lambda x: A @ x, right, rtol=1e-11, dimension=60)
+    assert found
+    assert np.linalg.norm(A @ solution - right) <= 1.1e-11 * np.linalg.norm(right)
+
+
+def test_gmres_ends_where_the_space_does():
+    right = np.array([1.0, -2.0, 3.0])
+    solution, found = gmres(lambda x: 4.0 * x, right, rtol=0.0, dimension=3)
+    assert found
+    np.testing.assert_allclose(solution, right / 4.0, rtol=1e-15)
+
+
 def test_gmres_says_when_it_has_not_arrived():
     A = np.roll(np.eye(20), 1, axis=0)  # the worst there is: no progress before the last step
     solution, found = gmres(lambda x: A @ x, np.eye(20)[0], rtol=1e-8, dimension=10)

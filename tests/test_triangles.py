@@ -9,7 +9,7 @@ from postlin import correlation, triangles
 from postlin.correlation import Correlation
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.factor import Factor
-from postlin.kernels import bind
+from postlin.kernels import bind, terms
 from postlin.posterior import GaussianPosterior
 from postlin.sites import Sites
 from postlin.triangles import gains_before, lower_panels, mirror, panels
@@ -22,6 +22,8 @@ def panel_size(request, monkeypatch):
     if request.param == "many panels":
         monkeypatch.setattr(triangles, "_PANEL", 1)  # sixteen columns each
         monkeypatch.setattr(correlation, "_WIDE", 20)
+        monkeypatch.setattr(correlation, "FEW_ROWS", 0)
+        monkeypatch.setattr(terms, "FEW_ROWS", 0)
         monkeypatch.setattr(triangles, "_LEAF", 10)
 
 
@@ -92,7 +94,8 @@ def test_factor_of_what_is_no_covariance(root):
 
 def test_correlation_products(K):
     C = K / K[0, 0]
-    correlation = Correlation(np.asfortranarray(-np.tril(C)), np.ones(len(C)))
+    unit = np.geomspace(1e-3, 1e70, N)  # as of sites that are almost nothing
+    correlation = Correlation(np.asfortranarray(-np.tril(C) / unit[:, None] / unit), unit)
     x = np.arange(N, dtype=float)
     np.testing.assert_allclose(correlation.times(x), C @ x, rtol=1e-12)
     np.testing.assert_allclose(correlation.squared_times(x), C**2 @ x, rtol=1e-12)
@@ -109,7 +112,9 @@ def test_weighted_square(K, signs):
     inner = {"mixed": inner, "positive": np.abs(inner), "none": np.zeros(N)}[signs]
     off = C - np.eye(N)
     expected = outer[:, None] * (off @ np.diag(inner) @ off) * outer
-    found = Correlation(np.asfortranarray(-np.tril(C)), np.ones(len(C))).weighted_square(outer, inner)
+    unit = np.geomspace(1e-3, 1e3, N)
+    correlation = Correlation(np.asfortranarray(-np.tril(C) / unit[:, None] / unit), unit)
+    found = correlation.weighted_square(outer, inner)
     np.testing.assert_allclose(np.tril(found), np.tril(expected), atol=1e-12)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 from scipy.linalg import blas
 
+from postlin._memory import FEW_ROWS
 from postlin._typing import Array
 from postlin.triangles import diagonal_of, lower_panels, mirror, panels, times
 
@@ -11,55 +12,52 @@ _WIDE = 128
 
 
 class Correlation:
-    """A correlation matrix C and its entries' squares in one array.
+    """A correlation matrix C and its entries' squares, both with ones on the diagonal.
 
-    Below the diagonal stands C, above it C∘C, on it zero: both have ones there.
+    Off it C = −U G U, with U = diag(unit): below the diagonal of an array stands G, above it G∘G, on it
+    zero. Only vectors are ever multiplied by U. Squares of few rows have an array for themselves.
     """
 
     def __init__(self, inverse: Array, unit: Array) -> None:
-        """Take over B⁻¹, in the lower triangle: C = −D B⁻¹ D off the diagonal, D = diag(unit).
-
-        In the blocks on the diagonal there must be zeros above it.
-        """
-        for rows, columns in lower_panels(len(inverse)):
-            part = inverse[rows, columns]
-            part *= -unit[rows, None]
-            part *= unit[columns]
-            diagonal_of(part[: columns.stop - columns.start])[:] = 0.0
-            corner = inverse[columns, columns]
-            corner += np.square(corner.T)
-            np.square(inverse[columns.stop :, columns].T, out=inverse[columns, columns.stop :])
+        """Take over B⁻¹, in the lower triangle; in the blocks on the diagonal zeros stand above it."""
+        diagonal_of(inverse)[:] = 0.0
         self._array = inverse
+        self._unit, self._unit_squared = unit, unit**2
+        self._apart = len(unit) <= FEW_ROWS
+        self._squares = _squares(inverse) if self._apart else _with_squares(inverse)
 
     def times(self, x: Array) -> Array:
         """C x."""
-        product = times(self._array, x)
+        product = self.off_diagonal_times(x)
         product += x
         return product
 
     def off_diagonal_times(self, x: Array) -> Array:
         """(C − I) x."""
-        return times(self._array, x)
+        product = times(self._array, self._unit * x)
+        product *= -self._unit
+        return product
 
     def squared_times(self, x: Array) -> Array:
         """(C∘C) x."""
-        product: Array = blas.dsymv(1.0, self._array, x, lower=0)
+        right = self._unit_squared * x
+        product: Array = blas.dsymv(1.0, self._squares, right, lower=int(self._apart))
+        product *= self._unit_squared
         product += x
         return product
 
     def dense(self) -> Array:
         """C as a matrix of its own."""
-        full = mirror(self._array.copy(order="F"))
-        diagonal_of(full)[:] = 1.0
-        return full
+        return self.covariance(np.ones_like(self._unit), np.ones_like(self._unit))
 
     def lower_covariance(self, sigma: Array, variance: Array) -> Array:
         """The lower triangle of diag(σ) C diag(σ); above it stands nothing of use."""
         covariance = np.zeros((len(sigma), len(sigma)), order="F")
+        scale = self._unit * sigma
         for rows, columns in lower_panels(len(sigma)):
             part = covariance[rows, columns]
-            np.multiply(self._array[rows, columns], sigma[rows, None], out=part)
-            part *= sigma[columns]
+            np.multiply(self._array[rows, columns], -scale[rows, None], out=part)
+            part *= scale[columns]
         diagonal_of(covariance)[:] = variance
         return covariance
 
@@ -71,6 +69,7 @@ class Correlation:
         """D (C − I) W (C − I) D, with D = diag(outer) and W = diag(inner): the lower triangle."""
         n = len(outer)
         result = np.zeros((n, n), order="F")
+        outer, weight = self._unit * outer, self._unit * np.sqrt(np.abs(inner))
         for columns in panels(n, _WIDE):
             panel = np.empty((n, columns.stop - columns.start), order="F")
             panel[: columns.start] = self._array[columns, : columns.start].T
@@ -78,7 +77,7 @@ class Correlation:
             corner = np.tril(self._array[columns, columns])
             panel[columns] = corner + corner.T
             panel *= outer[:, None]
-            panel *= np.sqrt(np.abs(inner[columns]))
+            panel *= weight[columns]
             for sign in (1.0, -1.0):
                 part = panel.T[sign * inner[columns] > 0].T
                 if part.shape[1]:
@@ -87,9 +86,10 @@ class Correlation:
 
     def add_products(self, result: Array, left: Array, right: Array) -> None:
         """Add (left rightᵀ + right leftᵀ)∘(C − I), the lower triangle."""
+        left, right = -self._unit * left, self._unit * right
         for rows, columns in lower_panels(len(left)):
-            bracket = left[rows, None] * right[columns]
-            bracket += right[rows, None] * left[columns]
+            bracket = np.outer(right[columns], left[rows]).T  # in the order of the arrays
+            bracket += np.outer(left[columns], right[rows]).T
             bracket *= self._array[rows, columns]
             result[rows, columns] += bracket
 
@@ -98,3 +98,20 @@ class Correlation:
         result = blas.dsyr2(1.0, left, right, a=result, lower=1, overwrite_a=1)
         diagonal_of(result)[:] += on_diagonal
         return mirror(result)
+
+
+def _squares(lower: Array) -> Array:
+    """Of a lower triangle, in another array."""
+    squares = np.empty_like(lower)
+    for rows, columns in lower_panels(len(lower)):
+        np.square(lower[rows, columns], out=squares[rows, columns])
+    return squares
+
+
+def _with_squares(lower: Array) -> Array:
+    """The array of a lower triangle, its squares now above the diagonal."""
+    for columns in panels(len(lower)):
+        corner = lower[columns, columns]
+        corner += np.square(corner.T)
+        np.square(lower[columns.stop :, columns].T, out=lower[columns, columns.stop :])
+    return lower

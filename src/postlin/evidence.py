@@ -31,10 +31,11 @@ class SiteScales(NamedTuple):
     by_parameters: list[Array]
 
 
-def log_evidence(problem: Problem, iterate: Iterate) -> float:
-    """Log Z at this point of the iteration."""
+def log_evidence(problem: Problem, iterate: Iterate, scales: SiteScales | None = None) -> float:
+    """Log Z at this point of the iteration, whose ``site_scales`` may be known."""
     posterior, observations = iterate.posterior, problem.observations
-    value = posterior.log_normaliser + float(site_scales(problem, iterate).value.sum())
+    scales = scales or site_scales(problem, iterate)
+    value = posterior.log_normaliser + float(scales.value.sum())
     if observations is not None:
         value += observations.log_scale(observations.one(posterior.view).tau)
     return value

@@ -12,7 +12,7 @@ import numpy as np
 from postlin._threads import blas_threads
 from postlin._typing import Array
 from postlin.arrays import Matrix
-from postlin.evidence import site_scales
+from postlin.evidence import SiteScales, site_scales
 from postlin.linearised_map import LinearisedMap
 from postlin.problem import Iterate, Problem
 
@@ -34,14 +34,15 @@ class Adjoint(NamedTuple):
     correction: float
 
 
-def adjoint_at(problem: Problem, iterate: Iterate, accuracy: float = EXACT) -> Adjoint:
+def adjoint_at(
+    problem: Problem, iterate: Iterate, accuracy: float = EXACT, scales: SiteScales | None = None
+) -> Adjoint:
     """Solve the adjoint of the fixed point's equation, to a relative accuracy."""
     with blas_threads(len(problem.y)):
-        return _adjoint_at(problem, iterate, accuracy)
+        return _adjoint_at(problem, iterate, accuracy, scales or site_scales(problem, iterate))
 
 
-def _adjoint_at(problem: Problem, iterate: Iterate, accuracy: float) -> Adjoint:
-    scales = site_scales(problem, iterate)
+def _adjoint_at(problem: Problem, iterate: Iterate, accuracy: float, scales: SiteScales) -> Adjoint:
     v = iterate.posterior.variance
     sigma = np.sqrt(v)
     units = np.array([v, sigma])

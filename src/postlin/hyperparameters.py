@@ -1,12 +1,14 @@
 """What is learned: the free parameters of the kernel and of the likelihood, as one vector of logs."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
 
 from postlin._typing import Array
+from postlin.kernels import Slot, moved, slots
 
 #: How close to a bound, in logs, counts as at it: a thousandth of a per cent.
 _CLOSE = 1e-5
@@ -44,12 +46,20 @@ class Hyperparameters:
             parts = _names(self.kernel)
         return [*parts, *self.likelihood.free]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Slots are found again."""
+        return {name: value for name, value in vars(self).items() if name != "_slots"}
+
+    @cached_property
+    def _slots(self) -> list[Slot] | None:
+        return slots(self.kernel)
+
     def at(self, theta: Array) -> "Hyperparameters":
         """The same with other parameters."""
         n = len(theta) - len(self.likelihood.free)
         values = map(float, np.exp(theta[n:]))
         return Hyperparameters(
-            _with_theta(self.kernel, theta[:n]),
+            moved(self.kernel, theta[:n], self._slots),
             self.likelihood.replaced(**dict(zip(self.likelihood.free, values, strict=True))),
         )
 
@@ -102,13 +112,3 @@ def _names(kernel: Kernel) -> list[str]:
         if not h.fixed
         for k in range(h.n_elements)
     ]
-
-
-def _with_theta(kernel: Kernel, theta: Array) -> Kernel:
-    """A kernel with other parameters; scikit-learn's own way fails for a ``CompoundKernel``."""
-    if not isinstance(kernel, CompoundKernel):
-        return kernel.clone_with_theta(theta)
-    parts = np.split(theta, np.cumsum([part.n_dims for part in kernel.kernels])[:-1])
-    return CompoundKernel(
-        [part.clone_with_theta(t) for part, t in zip(kernel.kernels, parts, strict=True)]
-    )

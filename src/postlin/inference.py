@@ -19,9 +19,9 @@ from postlin._validation import (
     check_weights,
 )
 from postlin.arrays import Matrix, as_matrix, on_host, place_of
-from postlin.evidence import log_evidence
+from postlin.evidence import SiteScales, log_evidence, site_scales
 from postlin.fixed_point import solve
-from postlin.gradient import Adjoint, adjoint_at, by_covariance
+from postlin.gradient import EXACT, Adjoint, adjoint_at, by_covariance
 from postlin.likelihoods import BinaryLikelihood, ConditionalMoments, Likelihood
 from postlin.linearised_map import LinearisedMap
 from postlin.observations import Observations
@@ -45,11 +45,19 @@ class Approximation(Solved):
     @cached_property
     def log_evidence(self) -> float:
         """The approximate log marginal likelihood log p(y)."""
-        return log_evidence(self.problem, self.solution.iterate)
+        return log_evidence(self.problem, self.solution.iterate, self._scales)
+
+    @cached_property
+    def _scales(self) -> SiteScales:
+        return site_scales(self.problem, self.solution.iterate)
+
+    def adjoint(self, accuracy: float) -> Adjoint:
+        """What the gradient of the log evidence needs to know, to a relative accuracy."""
+        return adjoint_at(self.problem, self.solution.iterate, accuracy, self._scales)
 
     @cached_property
     def _adjoint(self) -> Adjoint:
-        return adjoint_at(self.problem, self.solution.iterate)
+        return self.adjoint(EXACT)
 
     @property
     def can_sweep(self) -> bool:

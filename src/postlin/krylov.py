@@ -8,6 +8,9 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
 from postlin._typing import Array
 
+#: A new direction of which so little is new is made orthogonal to those known a second time.
+_LITTLE = 0.1
+
 
 def gmres(
     product: Callable[[Array], Array], right: Array, *, rtol: float, dimension: int
@@ -16,49 +19,51 @@ def gmres(
 
     Stops where the residual is ``rtol`` of the right-hand side, or at the ``dimension``; says
     whether it got there.
+
+    In an orthonormal basis A takes the first k directions to the first k + 1, by a Hessenberg matrix
+    H: one direction u is left out, and what the right-hand side has along it is the residual. With
+    u₀ = 1 every column of H gives one further entry of u, and the residual is 1/|u|.
     """
-    size = float(np.linalg.norm(right))
+    size = float(blas.dnrm2(right))
     dimension = min(dimension, len(right))
     if size == 0.0:
         return np.zeros_like(right), True
     basis = np.empty((dimension + 1, len(right)))
-    basis[0] = right / size
-    triangle = np.zeros((dimension, dimension))
-    rest = np.zeros(dimension + 1)  # what rotations have made of the right-hand side
-    rest[0] = size
-    rotations: list[tuple[float, float]] = []
+    np.multiply(right, 1.0 / size, out=basis[0])
+    H = np.zeros((dimension + 1, dimension), order="F")
+    u = np.zeros(dimension + 1)
+    u[0] = square = 1.0
     for k in range(dimension):
         new = product(basis[k])
-        known = basis[: k + 1]
-        column = known @ new
+        known, column = basis[: k + 1], H[: k + 1, k]
+        np.matmul(known, new, out=column)
         new -= column @ known
-        again = known @ new  # once more: orthogonal to rounding
-        new -= again @ known
         length = float(blas.dnrm2(new))
-        entries = (column + again).tolist()
-        for j, (cosine, sine) in enumerate(rotations):
-            above, below = entries[j], entries[j + 1]
-            entries[j], entries[j + 1] = cosine * above + sine * below, cosine * below - sine * above
-        pivot = float(np.hypot(entries[k], length))
-        if pivot == 0.0:
-            return _combine(triangle, rest, basis, k), False
-        cosine, sine = entries[k] / pivot, length / pivot
-        rotations.append((cosine, sine))
-        entries[k] = pivot
-        triangle[: k + 1, k] = entries
-        rest[k + 1] = -sine * rest[k]
-        rest[k] *= cosine
-        if abs(rest[k + 1]) <= rtol * size:
-            return _combine(triangle, rest, basis, k + 1), True
-        basis[k + 1] = new / length
-    return _combine(triangle, rest, basis, dimension), False
+        if length**2 < _LITTLE**2 * float(column @ column):
+            again = known @ new
+            new -= again @ known
+            column += again
+            length = float(blas.dnrm2(new))
+        H[k + 1, k] = length
+        reached = float(u[: k + 1] @ column)
+        if length == 0.0:  # nothing new: the answer is in the space, or nowhere
+            return _combine(H, size, basis, k + (reached != 0.0)), reached != 0.0
+        u[k + 1] = last = -reached / length
+        square += last**2
+        if square * rtol**2 >= 1.0:
+            return _combine(H, size, basis, k + 1), True
+        np.multiply(new, 1.0 / length, out=basis[k + 1])
+    return _combine(H, size, basis, dimension), False
 
 
-def _combine(triangle: Array, rest: Array, basis: Array, k: int) -> Array:
+def _combine(H: Array, size: float, basis: Array, k: int) -> Array:
+    """The combination of the first k directions that A takes closest to the right-hand side."""
     if k == 0:
         return np.zeros(basis.shape[1])
-    weights, _ = lapack.dtrtrs(triangle[:k, :k], rest[:k])
-    solution: Array = weights @ basis[:k]
+    right = np.zeros(k + 1)
+    right[0] = size
+    _, weights, _ = lapack.dgels(H[: k + 1, :k], right)
+    solution: Array = weights[:k] @ basis[:k]
     return solution
 
 

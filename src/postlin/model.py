@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from postlin._typing import Array
 from postlin.arrays import Matrix, Place, add_to_diagonal, diagonal
 from postlin.fixed_point import Record, Solution, solve
-from postlin.gradient import EXACT, adjoint_at, by_covariance
+from postlin.gradient import EXACT, by_covariance
 from postlin.hyperparameters import Hyperparameters
 from postlin.inference import Approximation
 from postlin.kernels import (
@@ -156,7 +156,7 @@ class Fitted(NamedTuple):
     def value_and_gradient(self, accuracy: float) -> tuple[float, Array]:
         """The log evidence at the fixed point, to second order in the residual, and its gradient."""
         problem, iterate = self.approximation.problem, self.approximation.solution.iterate
-        adjoint = adjoint_at(problem, iterate, accuracy)
+        adjoint = self.approximation.adjoint(accuracy)
         value = self.approximation.log_evidence
         if self.approximation.converged:  # if only to a loose tolerance
             value += adjoint.correction

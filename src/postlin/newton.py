@@ -36,7 +36,7 @@ def _residual_after(
     tau, nu = tau + d_tau, nu + step[1] / sigma + m * d_tau
     view = SiteView(m + sigma * mean, v * variance, tau, nu, 1.0 - tau * v * variance)
     try:
-        wanted = problem.propose(view).sites
+        wanted = problem.sites_for(view)
     except (ImproperCavityError, ValueError):  # of an improper cavity or of moments that overflow
         return None
     missing = wanted.tau - tau

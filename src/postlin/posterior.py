@@ -28,8 +28,8 @@ from postlin.sites import Marginals, Sites, SiteView
 from postlin.tiles import TiledCorrelation, TiledFactor, whole_times
 from postlin.triangles import times
 
-#: √τ is kept above this: sites so weak change no bit of B, but can then be divided by.
-_WEAKEST = 1e-100
+#: √τ is kept above this: sites so weak change no bit of B, but can be divided by, and B⁻¹ be squared.
+_WEAKEST = 1e-70
 
 
 class GaussianPosterior:

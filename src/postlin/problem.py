@@ -54,6 +54,13 @@ class Problem:
         one = self.observations.one(view)
         return Weighted.of(self.rule.propose(self.likelihood, self.y, one), self.observations, one.tau)
 
+    def sites_for(self, view: SiteView) -> Sites:
+        """Those sites alone, without what only Newton's method needs: half the time."""
+        if self.observations is None:
+            return self.rule.set_sites(self.likelihood, self.y, view)[0]
+        one = self.observations.one(view)
+        return self.observations.total(self.rule.set_sites(self.likelihood, self.y, one)[0])
+
     def propose_cautiously(self, view: SiteView) -> Sites:
         """Sites for the first steps from the prior."""
         if self.observations is None:

@@ -19,6 +19,8 @@ _HOPELESS = -1e100
 _LOOSE, _LOOSEST = 3e-3, 1e-2
 #: The part of both where the likelihood is learned too: its fixed points come and go on the way.
 _WARY = 0.1
+#: Where the slope is less than this the search is about to end, and inference is exact at once.
+_FLAT = 1e-2
 #: Up to so many rows a factorisation costs next to nothing, and inference is exact at once.
 _FEW = 64
 #: The accuracy of the adjoint beside that tolerance.
@@ -64,6 +66,7 @@ class Search:
         self._loosest = part * _LOOSEST if rough and dear else models[0].tol
         self._steepness = self._lowest = np.inf
         self._known: dict[bytes, tuple[float, Array]] = {}
+        self._last: tuple[bytes, list[Any]] | None = None
         self._callback = callback
         self._began = time.perf_counter()
 
@@ -77,14 +80,17 @@ class Search:
         return max(self.path, key=lambda point: point[1])[0]
 
     def at(self, theta: Array) -> list[Any]:
-        """The fits at theta, to the tolerance of the models."""
+        """The fits at theta, to the tolerance of the models; the last evaluation may have made them."""
+        if self._last is not None and self._last[0] == _key(theta):
+            return self._last[1]
+        self._last = None
         here = self.hyperparameters.at(theta)
         pairs = zip(self.models, self.sites, strict=True)
         return [model.infer(here, path.predict(theta)) for model, path in pairs]
 
     def __call__(self, theta: Array, eval_gradient: bool = True) -> Any:
         """Minus the log evidence, with its gradient on request."""
-        key = np.asarray(theta, float).tobytes()
+        key = _key(theta)
         if key in self._known:
             value, slope = self._known[key]
             return (value, slope.copy()) if eval_gradient else value
@@ -104,9 +110,10 @@ class Search:
 
     def _evaluate(self, theta: Array, eval_gradient: bool) -> tuple[float, Array]:
         """Minus the log evidence and its gradient; inference as exact as the slope deserves."""
+        self._last = None  # before the next takes as much memory
         here = self.hyperparameters.at(theta)
-        tol = self.models[0].tol
-        if eval_gradient:
+        exact = tol = self.models[0].tol
+        if eval_gradient and self._steepness > _FLAT:
             tol = max(tol, min(self._loosest, self._loose * self._steepness))
         total, slope = 0.0, np.zeros(len(theta) if eval_gradient else 0)
         solved = []
@@ -114,11 +121,14 @@ class Search:
         for model, path in zip(self.models, self.sites, strict=True):
             first = path.predict(theta)
             found = _solve(model, here, first, tol, doubtful, eval_gradient)
-            logger.debug("theta %s: log evidence %.6f (%s)", theta, found.value, found.effort)
+            effort = found.fitted.approximation.effort
+            logger.debug("theta %s: log evidence %.6f (%s)", theta, found.value, effort)
             total -= found.value
             slope -= found.gradient
-            solved.append(found.start)
-        self._remember(theta, total, solved)
+            solved.append(found)
+        self._remember(theta, total, [found.start for found in solved])
+        if all(found.fitted.approximation.residual <= exact for found in solved):
+            self._last = _key(theta), [found.fitted for found in solved]
         return total, slope
 
     def _remember(self, theta: Array, value: float, solved: list[Any]) -> None:
@@ -141,13 +151,22 @@ class Search:
             self._callback(Evaluation(len(self.path), theta, names, log_evidence, gradient, seconds))
 
 
+def _key(theta: Array) -> bytes:
+    return np.asarray(theta, float).tobytes()
+
+
 class _Found(NamedTuple):
-    """The log evidence, its gradient (or none), where to start nearby if that is known, the effort."""
+    """The log evidence, its gradient (or none), and the fit they are of."""
 
     value: float
     gradient: Array
-    start: Any
-    effort: str
+    fitted: Any
+
+    @property
+    def start(self) -> Any:
+        """Where to start nearby, if that is known."""
+        approximation = self.fitted.approximation
+        return approximation.start if approximation.converged else None
 
 
 def _solve(
@@ -163,12 +182,12 @@ def _solve(
         approximation = fitted.approximation
         if model.is_lost(approximation):
             raise NotPositiveDefiniteError("inference did not converge.")
-        start = approximation.start if approximation.converged else None
         if not eval_gradient:
-            return _Found(approximation.log_evidence, np.zeros(0), start, approximation.effort)
+            return _Found(approximation.log_evidence, np.zeros(0), fitted)
         accuracy = max(model.adjoint_accuracy, _ADJOINT * min(tol, _LOOSE))
         value, gradient = fitted.value_and_gradient(accuracy)
         if tol <= model.tol or abs(value - approximation.log_evidence) < doubtful:
-            return _Found(value, gradient, start, approximation.effort)
+            return _Found(value, gradient, fitted)
+        start = approximation.start if approximation.converged else None
         tol = max(model.tol, _CLOSER * tol)
         del fitted, approximation  # before the next takes as much memory

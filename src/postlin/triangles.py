@@ -90,13 +90,17 @@ def inverted(L: Array) -> Array:
 
     In halves, which for one thread is up to twice as fast as LAPACK's way.
     """
+    return _inverted(L, _LEAF if len(L) <= _HALVED and threads() == 1 else len(L))
+
+
+def _inverted(L: Array, leaf: int) -> Array:
     n = len(L)
-    if not _LEAF < n <= _HALVED or threads() > 1:
+    if n <= leaf:
         inverse: Array = lapack.dtrtri(L, lower=1, overwrite_c=1)[0]
         return inverse
     top, bottom = slice(0, n // 2), slice(n // 2, n)
-    L[top, top] = first = inverted(np.asfortranarray(L[top, top]))
-    L[bottom, bottom] = second = inverted(np.asfortranarray(L[bottom, bottom]))
+    L[top, top] = first = _inverted(np.asfortranarray(L[top, top]), leaf)
+    L[bottom, bottom] = second = _inverted(np.asfortranarray(L[bottom, bottom]), leaf)
     corner = blas.dtrmm(-1.0, second, L[bottom, top], lower=1)
     L[bottom, top] = blas.dtrmm(1.0, first, corner, side=1, lower=1, overwrite_b=1)
     return L

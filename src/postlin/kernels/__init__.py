@@ -7,6 +7,7 @@ gradients are. Kernels with no term of their own here fall back to that tensor.
 
 from postlin.kernels import compound, pointwise, stationary  # noqa: F401  (they register their terms)
 from postlin.kernels.checked import bind_checked
+from postlin.kernels.moved import Slot, moved, slots
 from postlin.kernels.terms import (
     Gram,
     Points,
@@ -22,6 +23,7 @@ from postlin.kernels.white import WhiteSplit, can_split, split_white
 __all__ = [
     "Gram",
     "Points",
+    "Slot",
     "Term",
     "WhiteSplit",
     "bind",
@@ -31,5 +33,7 @@ __all__ = [
     "cross_covariance",
     "full_gram",
     "matrices_held",
+    "moved",
+    "slots",
     "split_white",
 ]

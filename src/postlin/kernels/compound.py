@@ -6,7 +6,7 @@ from sklearn.gaussian_process.kernels import Exponentiation, Product, Sum
 
 from postlin.arrays import Matrix, add_to_diagonal, diagonal
 from postlin.kernels.terms import Blocks, Gram, Points, Term, bind, full_gram, term_for
-from postlin.kernels.white import can_split, split_white
+from postlin.kernels.white import can_split, free_numbers, split_known, split_white
 
 
 class _Pair(Term):
@@ -28,13 +28,14 @@ class _Pair(Term):
 class _Sum(_Pair):
     def __init__(self, kernel: Sum, points: Points) -> None:
         super().__init__(kernel, points)
+        self._numbers = free_numbers(kernel)
         self._smooth = bind(split_white(kernel).smooth, points) if can_split(kernel) else None
 
     def gram(self, kernel: Sum) -> Gram:
         """K, for which white noise is only added to the diagonal: no block of it is made."""
         if self._smooth is None:
             return super().gram(kernel)
-        split = split_white(kernel)
+        split = split_known(kernel, self._numbers)
         smooth = full_gram(self._smooth.gram(split.smooth), self.points.n, self.points.place)
         add_to_diagonal(smooth.K, split.noise)
 

@@ -10,8 +10,7 @@ from postlin.kernels.terms import Blocks, Gram, Term, no_parameters, term_for
 class _Constant(Term):
     def blocks(self, kernel: ConstantKernel) -> Blocks:
         value = float(kernel.constant_value)
-        fixed = kernel.hyperparameter_constant_value.fixed
-        pull_back = no_parameters if fixed else lambda K_bar: [value * _sum(K_bar)]
+        pull_back = (lambda K_bar: [value * _sum(K_bar)]) if any(self.free) else no_parameters
         block = Gram(value, pull_back)
         return lambda rows, columns: block
 
@@ -22,7 +21,6 @@ class _White(Term):
 
     def blocks(self, kernel: WhiteKernel) -> Blocks:
         value = float(kernel.noise_level)
-        fixed = kernel.hyperparameter_noise_level.fixed
 
         def block(rows: slice, columns: slice) -> Gram:
             width = columns.stop - columns.start
@@ -32,7 +30,7 @@ class _White(Term):
 
             K = self.points.identity(rows, columns)
             K *= value
-            return Gram(K, no_parameters if fixed else pull_back)
+            return Gram(K, pull_back if any(self.free) else no_parameters)
 
         return block
 
@@ -43,8 +41,7 @@ class _DotProduct(Term):
 
     def blocks(self, kernel: DotProduct) -> Blocks:
         (left, right), offset = self.points.raw, float(kernel.sigma_0**2)
-        fixed = kernel.hyperparameter_sigma_0.fixed
-        pull_back = no_parameters if fixed else lambda K_bar: [2.0 * offset * _sum(K_bar)]
+        pull_back = (lambda K_bar: [2.0 * offset * _sum(K_bar)]) if any(self.free) else no_parameters
         return lambda rows, columns: Gram(left[rows, :] @ right[columns, :].T + offset, pull_back)
 
 

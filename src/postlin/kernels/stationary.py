@@ -67,9 +67,7 @@ _MATERN: dict[float, Profile] = {
 Isotropic = Callable[[Matrix], tuple[Matrix, Callable[[], tuple[Matrix, ...]]]]
 
 
-def _isotropic_blocks(kernel: Kernel, squared: Matrix, profile: Isotropic) -> Blocks:
-    free = [not parameter.fixed for parameter in kernel.hyperparameters]
-
+def _isotropic_blocks(free: list[bool], squared: Matrix, profile: Isotropic) -> Blocks:
     def block(rows: slice, columns: slice) -> Gram:
         K, derivatives = profile(squared[rows, columns])
 
@@ -93,8 +91,7 @@ class _Stationary(Term):
     def blocks(self, kernel: Kernel) -> Blocks:
         profile = _MATERN[kernel.nu] if isinstance(kernel, Matern) else _squared_exponential
         if kernel.anisotropic:
-            fixed = kernel.hyperparameter_length_scale.fixed
-            return self._anisotropic(profile, np.asarray(kernel.length_scale), fixed)
+            return self._anisotropic(profile, np.asarray(kernel.length_scale))
         scale = _inverse_square(kernel)
 
         def isotropic(squared: Matrix) -> tuple[Matrix, Callable[[], tuple[Matrix]]]:
@@ -102,9 +99,9 @@ class _Stationary(Term):
             K, slope = profile(s)
             return K, lambda: (slope * s,)
 
-        return _isotropic_blocks(kernel, self.points.squared_distances, isotropic)
+        return _isotropic_blocks(self.free, self.points.squared_distances, isotropic)
 
-    def _anisotropic(self, profile: Profile, length_scale: Array, fixed: bool) -> Blocks:
+    def _anisotropic(self, profile: Profile, length_scale: Array) -> Blocks:
         features = self.points.left.shape[1]
         if len(length_scale) != features:
             raise ValueError(f"{len(length_scale)} length scales for {features} features.")
@@ -115,7 +112,7 @@ class _Stationary(Term):
         def block(rows: slice, columns: slice) -> Gram:
             left, right = X[rows, :], Y[columns, :]
             K, slope = profile(squared_distances(left, right))
-            return Gram(K, no_parameters if fixed else _by_features(left, right, slope, far))
+            return Gram(K, _by_features(left, right, slope, far) if any(self.free) else no_parameters)
 
         return block
 
@@ -158,7 +155,7 @@ class _Isotropic(Term):
         return True
 
     def blocks(self, kernel: Kernel) -> Blocks:
-        return _isotropic_blocks(kernel, self.points.squared_distances, self._profile(kernel))
+        return _isotropic_blocks(self.free, self.points.squared_distances, self._profile(kernel))
 
     @staticmethod
     @abstractmethod

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
+from postlin._memory import FEW_ROWS
 from postlin._typing import Array
 from postlin.arrays import HOST, Matrix, Place, squared_distances
 from postlin.tiles import mirror, wide_panels
@@ -117,6 +118,7 @@ class Term(ABC):
 
     def __init__(self, kernel: Kernel, points: Points) -> None:
         self.points = points
+        self.free = [not parameter.fixed for parameter in kernel.hyperparameters]
 
     @classmethod
     def suits(cls, kernel: Kernel) -> bool:
@@ -135,10 +137,21 @@ class Term(ABC):
     def gram(self, kernel: Kernel) -> Gram:
         """K at the parameters of ``kernel``, symmetric and whole."""
         blocks, points = self.blocks(kernel), self.points
-        panels = list(points.panels())
-        if len(panels) == 1:
-            return blocks(*panels[0])
+        if points.n <= FEW_ROWS:
+            blocks = _made_once(blocks)
         return Gram(_assemble(blocks, points), lambda K_bar: _contract(blocks, points, K_bar))
+
+
+def _made_once(blocks: Blocks) -> Blocks:
+    """The same blocks, kept for the pull-back, which then need not evaluate anything again."""
+    made: dict[int, Gram] = {}
+
+    def block(rows: slice, columns: slice) -> Gram:
+        if columns.start not in made:
+            made[columns.start] = blocks(rows, columns)
+        return made[columns.start]
+
+    return block
 
 
 def _assemble(blocks: Blocks, points: Points) -> Matrix:

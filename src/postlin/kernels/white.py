@@ -29,21 +29,31 @@ def can_split(kernel: Kernel) -> bool:
 
 def split_white(kernel: Kernel) -> WhiteSplit:
     """Take the white-noise terms out of a sum of kernels."""
-    smooth: Kernel | None = None
-    noise = 0.0
-    levels: list[float | None] = []
-    for term in _summands(kernel):
-        if type(term) is WhiteKernel:
-            noise += float(term.noise_level)
-            levels += [float(term.noise_level)] * term.n_dims
-        else:
-            smooth = term if smooth is None else smooth + term
-            levels += [None] * term.n_dims
     if not can_split(kernel):
         raise ValueError(
             f"fold_noise=True needs a kernel that is a sum with a WhiteKernel and something else, got "
             f"{kernel}: add + WhiteKernel(...) or set fold_noise=False."
         )
+    return split_known(kernel, free_numbers(kernel))
+
+
+def free_numbers(kernel: Kernel) -> list[int]:
+    """How many free parameters each term of a sum has, which takes scikit-learn a while to say."""
+    return [int(term.n_dims) for term in _summands(kernel)]
+
+
+def split_known(kernel: Kernel, numbers: list[int]) -> WhiteSplit:
+    """``split_white`` of a sum that can be split and of which these numbers are known."""
+    smooth: Kernel | None = None
+    noise = 0.0
+    levels: list[float | None] = []
+    for term, number in zip(_summands(kernel), numbers, strict=True):
+        if type(term) is WhiteKernel:
+            noise += float(term.noise_level)
+            levels += [float(term.noise_level)] * number
+        else:
+            smooth = term if smooth is None else Sum(smooth, term)
+            levels += [None] * number
     assert smooth is not None
     return WhiteSplit(smooth, noise, tuple(levels))
 

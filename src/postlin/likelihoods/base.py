@@ -133,3 +133,19 @@ class BinaryLikelihood(Likelihood):
                 f"y must hold only -1 and +1 for the {self.name} likelihood, but y[{strange[0]}] "
                 f"is {y[strange[0]]:g}; use GPClassifier for labels of other kinds."
             )
+
+
+def symmetric_regression(y: Array, g: Array, h: Array, c: Array) -> Response:
+    """``regression`` where p(y|f) depends on y f alone, by L(m) = log Z₊(m).
+
+    Given are the first three derivatives of L at y m and at −y m, arrays [which, point].
+    """
+    g_by_v = 0.5 * c + g * h
+    return Response(
+        g=y * g[0],
+        rho=g[0] * g[1],
+        g_by_m=h[0],
+        g_by_v=y * g_by_v[0],
+        rho_by_m=y * (h[0] * g[1] - g[0] * h[1]),
+        rho_by_v=g_by_v[0] * g[1] + g[0] * g_by_v[1],
+    )

@@ -4,6 +4,7 @@ Every function whose logarithm L has L' = λ with λ' = −λ(z + λ) has the sa
 derivatives; log Φ and log(ε + (1−2ε)Φ) are both of that kind.
 """
 
+from collections.abc import Iterator
 from math import pi, sqrt
 
 import numpy as np
@@ -30,14 +31,14 @@ def mills_ratio(z: Array) -> Array:
     return ratio
 
 
-def derivatives(z: Array, slope: Array) -> tuple[Array, Array, Array]:
-    """λ', λ'' and λ''' at z from λ = ``slope`` and the identity λ' = −λ(z + λ)."""
+def derivatives(z: Array, slope: Array) -> Iterator[Array]:
+    """λ', λ'' and λ''' at z, one by one, from λ = ``slope`` and the identity λ' = −λ(z + λ)."""
     excess = z + slope
     first = -slope * excess
+    yield first
     bracket = excess * (excess + slope) - 1.0
-    second = slope * bracket
-    third = first * bracket + slope * ((1.0 + first) * (excess + slope) + excess * (1 + 2 * first))
-    return first, second, third
+    yield slope * bracket
+    yield first * bracket + slope * ((1.0 + first) * (excess + slope) + excess * (1 + 2 * first))
 
 
 def _tail_coefficients(terms: int) -> Array:
@@ -53,18 +54,13 @@ _TAIL_COEFFICIENTS = _tail_coefficients(16)
 _TAIL_POWERS = 2.0 * np.arange(16) + 1.0
 
 
-def tail_derivatives(z: Array) -> tuple[Array, Array, Array]:
-    """λ', λ'' and λ''' of log Φ for z < −TAIL, where z + λ cancels."""
+def tail_derivatives(z: Array) -> Iterator[Array]:
+    """λ', λ'' and λ''' of log Φ, one by one, for z < −TAIL, where z + λ cancels."""
     a = np.minimum(-z, _INFINITE)
-    coefficients, powers = _TAIL_COEFFICIENTS, _TAIL_POWERS
     inverse_square = 1.0 / a**2
-
-    def series(factors: Array, power: int) -> Array:
-        value: Array = np.polynomial.polynomial.polyval(inverse_square, factors) / a**power
-        return value
-
-    # d/dz = −d/da; λ = a + w.
-    first = -1.0 + series(coefficients * powers, 2)
-    second = series(coefficients * powers * (powers + 1), 3)
-    third = series(coefficients * powers * (powers + 1) * (powers + 2), 4)
-    return first, second, third
+    factors = _TAIL_COEFFICIENTS
+    limit = -1.0  # λ = a + w, and d/dz = −d/da
+    for order in (1, 2, 3):
+        factors = factors * (_TAIL_POWERS + order - 1)
+        yield limit + np.polynomial.polynomial.polyval(inverse_square, factors) / a ** (order + 1)
+        limit = 0.0
