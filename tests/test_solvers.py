@@ -121,6 +121,31 @@ def test_search_finds_the_end_of_a_curved_valley():
     assert valley.evaluations < 40
 
 
+def test_search_is_not_held_by_a_value_that_is_too_good():
+    """As inference that is not exact may give: its value at the best point is asked for again."""
+
+    def exactly(x):
+        return float(x[0] ** 2 + 2 * x[1] ** 2 + x[0] ** 4), np.array(
+            [2 * x[0] + 4 * x[0] ** 3, 4 * x[1]]
+        )
+
+    @counted
+    def objective(x):
+        value, slope = exactly(x)
+        return value - (1e-3 if 1e-4 < np.abs(x).max() < 0.1 else 0.0), slope
+
+    def again(x, loss):
+        return exactly(x) if loss < 2e-3 else None
+
+    start, worth = np.array([2.3, 1.7]), Worth(gain=1e-10)
+    held = minimise(objective, start, WIDE, worth=worth)
+    assert np.abs(held.x).max() > 1e-4
+    objective.evaluations = 0
+    found = minimise(objective, start, WIDE, worth=worth, again=again)
+    np.testing.assert_allclose(found.x, 0.0, atol=1e-4)
+    assert objective.evaluations < 20
+
+
 def test_search_stops_at_bounds_and_leaves_them_again():
     def bowl(x):
         centre = np.array([30.0, 1.0])  # outside, inside

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from postlin._typing import Array
-from postlin.quasi_newton import Minimum, Worth, minimise
+from postlin.quasi_newton import Again, Minimum, Worth, minimise
 
 #: (objective, initial theta, bounds) → (theta, value): scikit-learn's convention for optimisers.
 Optimizer = Callable[..., tuple[Array, float]]
@@ -29,13 +29,14 @@ def optimise(
     optimizer: Optimizer | str,
     worth: Worth,
     curvature: Array | None = None,
+    again: Again = lambda x, loss: None,
 ) -> Minimum:
-    """Run one optimiser from one start; ``curvature`` is for those that can use it."""
+    """Run one optimiser from one start; the last two are for those that can use them."""
     if callable(optimizer):
         optimum, value = optimizer(objective, theta, bounds=bounds)
         return Minimum(np.asarray(optimum, float), float(value), None)
     if optimizer == "bfgs":
-        return minimise(objective, theta, bounds, worth=worth, curvature=curvature)
+        return minimise(objective, theta, bounds, worth=worth, curvature=curvature, again=again)
     if optimizer == "fmin_l_bfgs_b":
         return _l_bfgs_b(objective, theta, bounds, worth.gain)
     # The paper: quasi-Newton with finite differences, no bounds. It calls it a failure (status 2)

@@ -29,6 +29,10 @@ _BELIEVED = 0.2
 
 Objective = Callable[[Array], tuple[float, Array]]
 
+#: The value and slope at a point known, more exactly, where a loss of so much elsewhere may be an error
+#: of that value; None where it cannot be.
+Again = Callable[[Array, float], tuple[float, Array] | None]
+
 
 class Worth(NamedTuple):
     """What is worth an evaluation.
@@ -56,9 +60,14 @@ def minimise(
     *,
     worth: Worth,
     curvature: Array | None = None,
+    again: Again = lambda x, loss: None,
     max_evaluations: int = 500,
 ) -> Minimum:
-    """Minimise from x, with what is known of the curvature there."""
+    """Minimise from x, with what is known of the curvature there.
+
+    An objective whose values are not quite exact may be asked ``again`` for the one at the best point,
+    which no other point may ever seem to reach.
+    """
     low, high = bounds.T
     x = np.clip(np.array(x, float), low, high)
     value, slope = objective(x)
@@ -75,6 +84,9 @@ def minimise(
         if length < _SHORTEST or (promised <= least and steepest <= flat):
             return Minimum(x, value, None)
         new_value, new_slope = objective(x + step)
+        loss = new_value - value
+        if loss > least and (known := again(x, loss)) is not None:
+            value, slope = known
         # values may be wrong by what is not worth a step: such a loss is none
         success = (value - new_value + least) / (max(promised, 0.0) + least)
         if new_slope.any():  # else nothing could be computed there, and nothing is learned

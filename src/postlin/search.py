@@ -66,6 +66,7 @@ class Search:
         self._loosest = part * _LOOSEST if rough and dear else models[0].tol
         self._steepness = self._lowest = np.inf
         self._known: dict[bytes, tuple[float, Array]] = {}
+        self._doubts: dict[bytes, float] = {}  # how far values may be off, where not exact
         self._last: tuple[bytes, list[Any]] | None = None
         self._callback = callback
         self._began = time.perf_counter()
@@ -95,9 +96,7 @@ class Search:
             value, slope = self._known[key]
             return (value, slope.copy()) if eval_gradient else value
         try:
-            value, slope = self._evaluate(theta, eval_gradient)
-            if not (np.isfinite(value) and np.isfinite(slope).all()):
-                raise NotPositiveDefiniteError("the evidence or its gradient is not finite.")
+            value, slope = self._evaluate(theta, eval_gradient, self._tolerance(eval_gradient))
         except NotPositiveDefiniteError:
             logger.debug("theta %s: no posterior", theta)
             return (-_HOPELESS, np.zeros_like(theta)) if eval_gradient else -_HOPELESS
@@ -108,13 +107,34 @@ class Search:
         self._known[key] = value, slope
         return value, slope.copy()
 
-    def _evaluate(self, theta: Array, eval_gradient: bool) -> tuple[float, Array]:
-        """Minus the log evidence and its gradient; inference as exact as the slope deserves."""
+    def again(self, theta: Array, loss: float) -> tuple[float, Array] | None:
+        """The value at a known point, now exactly, if a loss so small elsewhere may be an error of it.
+
+        A value that is too good would be the best for ever: no step from there would seem to succeed.
+        """
+        key = _key(theta)
+        if loss > self._doubts.get(key, 0.0):
+            return None
+        self._lowest = np.inf
+        try:
+            value, slope = self._evaluate(theta, True, self.models[0].tol)
+        except NotPositiveDefiniteError:
+            return None
+        self._tell(np.array(theta), -value, -slope)
+        self._known[key] = value, slope
+        return value, slope.copy()
+
+    def _tolerance(self, eval_gradient: bool) -> float:
+        """As exact as the slope deserves."""
+        exact: float = self.models[0].tol
+        if not eval_gradient or self._steepness < _FLAT:
+            return exact
+        return max(exact, min(self._loosest, self._loose * self._steepness))
+
+    def _evaluate(self, theta: Array, eval_gradient: bool, tol: float) -> tuple[float, Array]:
+        """Minus the log evidence and its gradient, inference to a tolerance."""
         self._last = None  # before the next takes as much memory
         here = self.hyperparameters.at(theta)
-        exact = tol = self.models[0].tol
-        if eval_gradient and self._steepness > _FLAT:
-            tol = max(tol, min(self._loosest, self._loose * self._steepness))
         total, slope = 0.0, np.zeros(len(theta) if eval_gradient else 0)
         solved = []
         doubtful = _DOUBTFUL * min(1.0, self._steepness)
@@ -126,9 +146,13 @@ class Search:
             total -= found.value
             slope -= found.gradient
             solved.append(found)
+        if not (np.isfinite(total) and np.isfinite(slope).all()):
+            raise NotPositiveDefiniteError("the evidence or its gradient is not finite.")
         self._remember(theta, total, [found.start for found in solved])
+        key, exact = _key(theta), self.models[0].tol
         if all(found.fitted.approximation.residual <= exact for found in solved):
-            self._last = _key(theta), [found.fitted for found in solved]
+            self._last = key, [found.fitted for found in solved]
+        self._doubts[key] = sum(found.doubt for found in solved) if tol > exact else 0.0
         return total, slope
 
     def _remember(self, theta: Array, value: float, solved: list[Any]) -> None:
@@ -161,6 +185,11 @@ class _Found(NamedTuple):
     value: float
     gradient: Array
     fitted: Any
+
+    @property
+    def doubt(self) -> float:
+        """How far the value was from that of the fit, which is not quite at the fixed point."""
+        return float(abs(self.value - self.fitted.approximation.log_evidence))
 
     @property
     def start(self) -> Any:

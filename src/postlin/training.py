@@ -99,7 +99,8 @@ def _best_of_all(
         if k > 0:
             search.restart()
             curvature = None  # that is of the first start
-        end = optimise(search, theta, at.bounds, optimizer, search.models[0].worth, curvature)
+        worth = search.models[0].worth
+        end = optimise(search, theta, at.bounds, optimizer, worth, curvature, search.again)
         ends.append((end, search.sites))
     best, search.sites = min(ends, key=lambda end: end[0].value)
     return best
