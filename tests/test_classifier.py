@@ -304,6 +304,9 @@ Y2 = np.array([0, 1, 0, 1])
         ({"tol": 0.0}, X2, Y2, "tol must be a positive number"),
         ({"max_iter_predict": 0}, X2, Y2, "max_iter_predict must be a positive integer"),
         ({"n_restarts_optimizer": -1}, X2, Y2, "n_restarts_optimizer must be 0 or more"),
+        ({"callback": 3}, X2, Y2, "callback must be a function or None"),
+        ({"n_jobs": "x"}, X2, Y2, "n_jobs must be None or an integer"),
+        ({"n_jobs": 0}, X2, Y2, "n_jobs must be None or an integer"),
         ({"likelihood": "noisy_threshold", "inference": "laplace"}, X2, Y2, "gradient is"),
         (
             {"kernel": ConstantKernel(1.0, (2.0, 3.0)) * RBF(1.0)},

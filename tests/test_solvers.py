@@ -9,9 +9,16 @@ import postlin
 from postlin import Sites
 from postlin.evidence import log_evidence
 from postlin.gradient import adjoint_at
+from postlin.hyperparameters import Hyperparameters
 from postlin.krylov import gmres
+from postlin.likelihoods import Probit
 from postlin.look_ahead import corrected_step
+from postlin.model import Model
+from postlin.plans import default_kernel
 from postlin.quasi_newton import Worth, _updated, minimise
+from postlin.rules import PL
+from postlin.schedules import Parallel
+from postlin.search import Search
 from postlin.warm_start import SitePath
 
 
@@ -26,26 +33,36 @@ def test_gmres_solves(n, seed):
     np.testing.assert_allclose(solution, np.linalg.solve(A, right), rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("scale", [1e-8, 1e-3, 1.0])
-def test_gmres_where_little_is_new(scale):
-    """Directions that differ by rounding must be made orthogonal twice."""
-    rng = np.random.default_rng(0)
-    A = (
-        np.eye(60)
-        + scale * np.diag(np.linspace(1.0, 2.0, 60))
-        + 0.1 * scale * rng.normal(size=(60, 60))
+@pytest.mark.parametrize("spread", [1.0, 1e4, 1e8])
+def test_gmres_needs_a_product_for_every_eigenvalue(spread):
+    """Directions of which little is new must be made orthogonal twice, or there are more."""
+    values = np.repeat(1.0 + spread * np.array([0.0, 0.1, 0.3, 0.6, 1.0]), 20)
+    right = np.random.default_rng(0).normal(size=100)
+    products = []
+    solution, found = gmres(
+        lambda x: products.append(x) or values * x, right, rtol=1e-13 * spread, dimension=60
     )
-    right = rng.normal(size=60)
-    solution, found = gmres(lambda x: A @ x, right, rtol=1e-11, dimension=60)
     assert found
-    assert np.linalg.norm(A @ solution - right) <= 1.1e-11 * np.linalg.norm(right)
+    assert len(products) == 5
+    residual = np.linalg.norm(values * solution - right)
+    assert residual <= 1.1e-13 * spread * np.linalg.norm(right)
 
 
 def test_gmres_ends_where_the_space_does():
-    right = np.array([1.0, -2.0, 3.0])
+    right = np.array([0.0, -2.0, 0.0])
     solution, found = gmres(lambda x: 4.0 * x, right, rtol=0.0, dimension=3)
     assert found
-    np.testing.assert_allclose(solution, right / 4.0, rtol=1e-15)
+    np.testing.assert_array_equal(solution, right / 4.0)
+
+
+@pytest.mark.parametrize("n", [1, 4])
+@pytest.mark.parametrize("mean", [20.0, 30.0, 37.0, 60.0])
+@pytest.mark.parametrize("rule", ["laplace", "pl", "ep"])
+def test_gradients_where_sites_are_almost_nothing(rule, mean, n):
+    """Numbers are so small here that their squares, and what is divided by them, are out of range."""
+    result = postlin.infer(1e-4 * (np.eye(n) + 1.0), np.ones(n), inference=rule, prior_mean=mean)
+    assert np.isfinite(result.evidence_gradient()).all()
+    assert np.abs(result.evidence_gradient()).max() < 1e-80
 
 
 def test_gmres_says_when_it_has_not_arrived():
@@ -268,3 +285,25 @@ def test_a_slope_that_does_not_fit_its_values_spoils_no_model():
         forgotten |= model is None
         assert model is None or np.linalg.cond(model) < 1e14
     assert forgotten
+
+
+def test_a_value_that_is_not_exact_is_computed_again(data):
+    d = data("crab", 120)
+    start = Hyperparameters(default_kernel(), Probit())
+    model = Model(d.X, d.y, PL(), Parallel(), 1e-8, 60)
+    search = Search([model], start, [None], True, None)
+    theta = start.theta + np.array([2.0, 1.0])
+    exact = -model.infer(start.at(theta)).approximation.log_evidence
+    rough, _ = search(theta)
+    error = abs(rough - exact)
+    assert 1e-8 < error < 1e-2
+    assert search.again(theta, loss=10.0) is None  # no such error is possible
+    value, slope = search.again(theta, loss=error)
+    assert value == pytest.approx(exact, abs=1e-9)
+    assert search(theta)[0] == value
+    np.testing.assert_array_equal(search(theta)[1], slope)
+    assert search.again(theta, loss=1e-12) is None  # nothing to be gained
+    assert [-v for _, v in search.path] == [rough, value]
+    search(theta + 0.1 if rough < exact else theta - 0.1)
+    latest = {tuple(t): v for t, v in search.path}
+    assert latest[tuple(search.best())] == max(latest.values())

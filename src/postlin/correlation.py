@@ -1,4 +1,4 @@
-"""The posterior correlation of all points, in the one array there is."""
+"""The posterior correlation of all points: in the one array there is, where memory matters."""
 
 import numpy as np
 from scipy.linalg import blas
@@ -7,8 +7,8 @@ from postlin._memory import FEW_ROWS
 from postlin._typing import Array
 from postlin.triangles import diagonal_of, lower_panels, mirror, panels, times
 
-#: Columns of a panel in a product, enough to run at full speed.
-_WIDE = 128
+#: Columns of a panel in a product, the best of those measured.
+_WIDE = 176
 
 
 class Correlation:
@@ -70,12 +70,8 @@ class Correlation:
         n = len(outer)
         result = np.zeros((n, n), order="F")
         outer, weight = self._unit * outer, self._unit * np.sqrt(np.abs(inner))
-        for columns in panels(n, _WIDE):
-            panel = np.empty((n, columns.stop - columns.start), order="F")
-            panel[: columns.start] = self._array[columns, : columns.start].T
-            panel[columns.stop :] = self._array[columns.stop :, columns]
-            corner = np.tril(self._array[columns, columns])
-            panel[columns] = corner + corner.T
+        for columns in panels(n, n if self._apart else _WIDE):
+            panel = self._columns(columns)
             panel *= outer[:, None]
             panel *= weight[columns]
             for sign in (1.0, -1.0):
@@ -83,6 +79,17 @@ class Correlation:
                 if part.shape[1]:
                     result = blas.dsyrk(sign, part, beta=1.0, c=result, lower=1, overwrite_c=1)
         return result
+
+    def _columns(self, columns: slice) -> Array:
+        """Those of G, in an array of their own."""
+        if self._apart:  # then they are all
+            return mirror(self._array.copy(order="F"))
+        panel = np.empty((len(self._unit), columns.stop - columns.start), order="F")
+        panel[: columns.start] = self._array[columns, : columns.start].T
+        panel[columns.stop :] = self._array[columns.stop :, columns]
+        corner = np.tril(self._array[columns, columns])
+        panel[columns] = corner + corner.T
+        return panel
 
     def add_products(self, result: Array, left: Array, right: Array) -> None:
         """Add (left rightᵀ + right leftᵀ)∘(C − I), the lower triangle."""

@@ -29,7 +29,7 @@ def gmres(
     if size == 0.0:
         return np.zeros_like(right), True
     basis = np.empty((dimension + 1, len(right)))
-    np.multiply(right, 1.0 / size, out=basis[0])
+    np.divide(right, size, out=basis[0])
     H = np.zeros((dimension + 1, dimension), order="F")
     u = np.zeros(dimension + 1)
     u[0] = square = 1.0
@@ -39,7 +39,7 @@ def gmres(
         np.matmul(known, new, out=column)
         new -= column @ known
         length = float(blas.dnrm2(new))
-        if length**2 < _LITTLE**2 * float(column @ column):
+        if length * length < _LITTLE**2 * float(column @ column):
             again = known @ new
             new -= again @ known
             column += again
@@ -49,10 +49,10 @@ def gmres(
         if length == 0.0:  # nothing new: the answer is in the space, or nowhere
             return _combine(H, size, basis, k + (reached != 0.0)), reached != 0.0
         u[k + 1] = last = -reached / length
-        square += last**2
+        square += last * last  # which may be infinite: then the residual is nothing
         if square * rtol**2 >= 1.0:
             return _combine(H, size, basis, k + 1), True
-        np.multiply(new, 1.0 / length, out=basis[k + 1])
+        np.divide(new, length, out=basis[k + 1])
     return _combine(H, size, basis, dimension), False
 
 

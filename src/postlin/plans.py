@@ -231,6 +231,13 @@ def _check_options(model: Any) -> None:
     restarts = model.n_restarts_optimizer
     if isinstance(restarts, bool) or not isinstance(restarts, Integral) or restarts < 0:
         raise ValueError(f"n_restarts_optimizer must be 0 or more, got {restarts!r}.")
+    if not (model.callback is None or callable(model.callback)):
+        raise ValueError(f"callback must be a function or None, got {model.callback!r}.")
+    jobs = model.n_jobs
+    if not (jobs is None or (isinstance(jobs, Integral) and not isinstance(jobs, bool) and jobs != 0)):
+        raise ValueError(
+            f"n_jobs must be None or an integer other than 0 (-1: all processors), got {jobs!r}."
+        )
     if model.multi_class not in (*multiclass.REGISTRY, "joint"):
         names = ", ".join(map(repr, (*multiclass.REGISTRY, "joint")))
         raise ValueError(f"multi_class must be one of {names}, got {model.multi_class!r}.")

@@ -4,9 +4,9 @@ Everything stands on the Cholesky factor of B = I + S K S, S = diag(√τ). Site
 precision (EP may keep some) are added after the others as a downdate, whose own Cholesky factor
 exists exactly when the posterior does.
 
-One array of n² beside K: it holds the factor of B, then its inverse when variances are asked for,
-then the posterior correlation when somebody asks how the marginals answer to the sites. It lives where
-K lives; vectors are NumPy's.
+One array of n² beside K (two where n is small): it holds the factor of B, then its inverse when
+variances are asked for, then the posterior correlation when somebody asks how the marginals answer to
+the sites. It lives where K lives; vectors are NumPy's.
 """
 
 from functools import cached_property

@@ -47,7 +47,7 @@ class Rule(ABC):
         """The sites that follow from ``view``."""
 
     def set_sites(self, likelihood: Likelihood, y: Array, view: SiteView) -> tuple[Sites, np.ndarray]:
-        """The sites alone, and which of them a policy has changed: for sequential sweeps."""
+        """The sites alone, and which of them a policy has changed: for sweeps and looks ahead."""
         proposal = self.propose(likelihood, y, view)
         return proposal.sites, proposal.overruled
 

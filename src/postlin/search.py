@@ -24,7 +24,7 @@ _FLAT = 1e-2
 #: Up to so many rows a factorisation costs next to nothing, and inference is exact at once.
 _FEW = 64
 #: The accuracy of the adjoint beside that tolerance.
-_ADJOINT = 1e-3
+_ADJOINT = 1e-2
 #: A correction of the log evidence to the fixed point that its first order does not tell, per unit of
 #: slope up to one; and how much smaller the tolerance is made then.
 _DOUBTFUL, _CLOSER = 0.05, 0.03
@@ -78,7 +78,8 @@ class Search:
 
     def best(self) -> Array:
         """The best point so far."""
-        return max(self.path, key=lambda point: point[1])[0]
+        latest = {_key(theta): (theta, value) for theta, value in self.path}
+        return max(latest.values(), key=lambda point: point[1])[0]
 
     def at(self, theta: Array) -> list[Any]:
         """The fits at theta, to the tolerance of the models; the last evaluation may have made them."""
@@ -115,10 +116,11 @@ class Search:
         key = _key(theta)
         if loss > self._doubts.get(key, 0.0):
             return None
-        self._lowest = np.inf
+        lowest, self._lowest = self._lowest, np.inf
         try:
             value, slope = self._evaluate(theta, True, self.models[0].tol)
         except NotPositiveDefiniteError:
+            self._lowest, self._doubts[key] = lowest, 0.0
             return None
         self._tell(np.array(theta), -value, -slope)
         self._known[key] = value, slope
@@ -135,24 +137,28 @@ class Search:
         """Minus the log evidence and its gradient, inference to a tolerance."""
         self._last = None  # before the next takes as much memory
         here = self.hyperparameters.at(theta)
-        total, slope = 0.0, np.zeros(len(theta) if eval_gradient else 0)
-        solved = []
+        exact = self.models[0].tol
+        total, slope, doubt = 0.0, np.zeros(len(theta) if eval_gradient else 0), 0.0
+        starts: list[Any] = []
+        fits: list[Any] = []
         doubtful = _DOUBTFUL * min(1.0, self._steepness)
         for model, path in zip(self.models, self.sites, strict=True):
-            first = path.predict(theta)
-            found = _solve(model, here, first, tol, doubtful, eval_gradient)
-            effort = found.fitted.approximation.effort
-            logger.debug("theta %s: log evidence %.6f (%s)", theta, found.value, effort)
+            found = _solve(model, here, path.predict(theta), tol, doubtful, eval_gradient)
+            approximation = found.fitted.approximation
+            logger.debug("theta %s: log evidence %.6f (%s)", theta, found.value, approximation.effort)
             total -= found.value
             slope -= found.gradient
-            solved.append(found)
+            doubt += abs(found.value - approximation.log_evidence)
+            starts.append(approximation.start if approximation.converged else None)
+            if approximation.is_clean and approximation.residual <= exact:
+                fits.append(found.fitted)  # which are the result if the search ends here
+            del found, approximation  # before the next takes as much memory
         if not (np.isfinite(total) and np.isfinite(slope).all()):
             raise NotPositiveDefiniteError("the evidence or its gradient is not finite.")
-        self._remember(theta, total, [found.start for found in solved])
-        key, exact = _key(theta), self.models[0].tol
-        if all(found.fitted.approximation.residual <= exact for found in solved):
-            self._last = key, [found.fitted for found in solved]
-        self._doubts[key] = sum(found.doubt for found in solved) if tol > exact else 0.0
+        self._remember(theta, total, starts)
+        if len(fits) == len(self.models):
+            self._last = _key(theta), fits
+        self._doubts[_key(theta)] = doubt if tol > exact else 0.0
         return total, slope
 
     def _remember(self, theta: Array, value: float, solved: list[Any]) -> None:
@@ -185,17 +191,6 @@ class _Found(NamedTuple):
     value: float
     gradient: Array
     fitted: Any
-
-    @property
-    def doubt(self) -> float:
-        """How far the value was from that of the fit, which is not quite at the fixed point."""
-        return float(abs(self.value - self.fitted.approximation.log_evidence))
-
-    @property
-    def start(self) -> Any:
-        """Where to start nearby, if that is known."""
-        approximation = self.fitted.approximation
-        return approximation.start if approximation.converged else None
 
 
 def _solve(

@@ -67,6 +67,11 @@ class Solved:
         return self.solution.record.residual
 
     @property
+    def is_clean(self) -> bool:
+        """Whether it converged, and no policy has overruled a site on the way."""
+        return self.converged and not self.solution.record.overruled.any()
+
+    @property
     def n_iter(self) -> int:
         """Iterations made."""
         return self.solution.record.n_iter

@@ -22,7 +22,8 @@ class SitePath:
 
     def add(self, theta: Array, sites: Sites) -> None:
         """Remember the sites found at theta."""
-        self._solved = [*self._solved[-_MEMORY + 1 :], (np.array(theta), sites)]
+        others = [solved for solved in self._solved if not np.array_equal(solved[0], theta)]
+        self._solved = [*others[-_MEMORY + 1 :], (np.array(theta), sites)]
 
     def predict(self, theta: Array) -> Sites | None:
         """Sites to start from at theta: linear in theta through the nearest solved points.
@@ -47,11 +48,10 @@ class SitePath:
     @staticmethod
     def extrapolated(sites: Sites, others: list[tuple[float, Sites]]) -> Sites:
         """``sites`` moved by so much of the way to each of the others."""
-        log_tau, pull = _coordinates(sites) + sum(
-            weight * (_coordinates(other) - _coordinates(sites)) for weight, other in others
-        )
+        here = _coordinates(sites)
+        log_tau, pull = here + sum(weight * (_coordinates(other) - here) for weight, other in others)
         # what goes to nothing by orders of magnitude is not linear in anything
-        steady = np.abs(log_tau - _coordinates(sites)[0]) < STEADY
+        steady = np.abs(log_tau - here[0]) < STEADY
         positive = (sites.tau > 0) & steady
         root = np.exp(0.5 * np.where(steady, log_tau, 0.0))
         return Sites(np.where(positive, root**2, sites.tau), np.where(positive, root * pull, sites.nu))

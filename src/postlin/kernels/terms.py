@@ -2,7 +2,8 @@
 
 A ``Term`` keeps what depends on the data alone, so that distances are computed once a fit. Matrices
 are made and contracted block by block, the lower triangle only: beside K itself, and distances
-where a kernel is isotropic, nothing of its size is held. They are made where the ``Points`` say.
+where a kernel is isotropic, nothing of its size is held unless n is small. They are made where the
+``Points`` say.
 """
 
 from abc import ABC, abstractmethod

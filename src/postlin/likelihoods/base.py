@@ -67,7 +67,7 @@ class BinaryLikelihood(Likelihood):
         return select(np.asarray(y) > 0, plus, minus)
 
     def slopes(self, m: Array, v: Array) -> tuple[Array, Array]:
-        """g₊ and g₋ alone, which is all that a sequential sweep of PL needs."""
+        """g₊ and g₋ alone, which is all that sites of PL need."""
         plus, minus = self.jets(m, v)
         return plus.g, minus.g
 

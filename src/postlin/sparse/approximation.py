@@ -35,6 +35,11 @@ class SparseApproximation:
         return self.record.residual
 
     @property
+    def is_clean(self) -> bool:
+        """Whether it converged."""
+        return self.converged
+
+    @property
     def n_passes(self) -> int:
         """Passes over all rows."""
         return self.record.n_passes

@@ -47,7 +47,8 @@ class NearestState:
 
     def add(self, theta: Array, state: State) -> None:
         """Remember the state found at theta."""
-        self._solved = [*self._solved[-3:], (np.array(theta), state)]
+        others = [solved for solved in self._solved if not np.array_equal(solved[0], theta)]
+        self._solved = [*others[-3:], (np.array(theta), state)]
 
     def predict(self, theta: Array) -> State | None:
         """The state to start from at theta."""
