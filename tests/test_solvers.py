@@ -35,7 +35,6 @@ def test_gmres_solves(n, seed):
 
 @pytest.mark.parametrize("spread", [1.0, 1e4, 1e8])
 def test_gmres_needs_a_product_for_every_eigenvalue(spread):
-    """Directions of which little is new must be made orthogonal twice, or there are more."""
     values = np.repeat(1.0 + spread * np.array([0.0, 0.1, 0.3, 0.6, 1.0]), 20)
     right = np.random.default_rng(0).normal(size=100)
     products = []
@@ -46,6 +45,16 @@ def test_gmres_needs_a_product_for_every_eigenvalue(spread):
     assert len(products) == 5
     residual = np.linalg.norm(values * solution - right)
     assert residual <= 1.1e-13 * spread * np.linalg.norm(right)
+
+
+def test_gmres_arrives_where_little_is_new():
+    """Directions that are almost known must be made orthogonal twice, or the space is used up."""
+    rng = np.random.default_rng(0)
+    values = np.geomspace(1.0, 1e6, 200)
+    right = rng.normal(size=200)
+    solution, found = gmres(lambda x: values * x, right, rtol=1e-11, dimension=200)
+    assert found
+    assert np.linalg.norm(values * solution - right) <= 2e-11 * np.linalg.norm(right)
 
 
 def test_gmres_ends_where_the_space_does():
