@@ -18,6 +18,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from postlin.kernels import bind, full_gram, moved, slots, split_white
+from postlin.kernels.terms import is_covariance
 
 ARD = [0.5, 1.0, 2.0]
 KERNELS = {
@@ -42,6 +43,10 @@ KERNELS = {
 
 
 X = np.random.default_rng(0).normal(size=(17, 3))
+
+
+class SubclassOfRBF(RBF):
+    """Which may be anything."""
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -81,6 +86,29 @@ def test_a_moved_kernel_is_scikit_learns(name):
     np.testing.assert_array_equal(found.theta, expected.theta)
     assert repr(found.get_params()) == repr(expected.get_params())
     assert repr(kernel) == before
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_is_known_to_be_a_covariance_is_one(name):
+    """In many dimensions, where not every function of the distance is."""
+    X = np.random.default_rng(3).uniform(-2, 2, size=(120, 3))
+    lowest = np.linalg.eigvalsh(KERNELS[name](X))[0]
+    assert lowest > -1e-9 * KERNELS[name](X).max() or not is_covariance(KERNELS[name])
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        ConstantKernel(-1.0) * RBF(1.0),
+        RBF(1.0) + WhiteKernel(-0.1),
+        ExpSineSquared(1.0, 3.0),
+        Exponentiation(RBF(1.0), 0.5),
+        SubclassOfRBF(1.0) + WhiteKernel(0.1),
+    ],
+)
+def test_what_may_be_none_is_looked_at(kernel):
+    assert not is_covariance(kernel)
+    assert is_covariance(KERNELS["paper ard"])
 
 
 def test_a_kernel_of_ones_own_is_moved_its_own_way():

@@ -47,10 +47,11 @@ def as_object(value: object, registry: dict[str, type], kind: type[Kind], what: 
     raise ValueError(f"{what} must be one of {names} or a {kind.__name__} object, got {value!r}.")
 
 
-def check_covariance(K: object, matrices: int = 0) -> Matrix:
+def check_covariance(K: object, matrices: int = 0, *, known: bool = False) -> Matrix:
     """A covariance matrix: square, finite, symmetric, positive semi-definite; stored row by row.
 
-    It stays where it is. Refused where so many matrices of its size do not fit the memory there.
+    It stays where it is. Refused where so many matrices of its size do not fit the memory there. Where
+    it is ``known`` to be a covariance only its range is looked at.
     """
     matrix = _as_matrix(K)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
@@ -67,8 +68,9 @@ def check_covariance(K: object, matrices: int = 0) -> Matrix:
             f"and at most {_HUGE:g}; add white noise or rescale the kernel."
         )
     scale = float(variance.max())
-    _check_symmetric(matrix, 1e-8 * max(scale, np.finfo(float).tiny))
-    check_semi_definite(matrix, scale)
+    if not known:
+        _check_symmetric(matrix, 1e-8 * max(scale, np.finfo(float).tiny))
+        check_semi_definite(matrix, scale)
     return matrix
 
 

@@ -6,7 +6,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._validation import check_covariance
 from postlin.arrays import Place
-from postlin.kernels.terms import Term, bind, full_gram
+from postlin.kernels.terms import Term, bind, full_gram, is_covariance
 
 
 def bind_checked(kernel: Kernel, X: Any, n: int, place: Place | None = None) -> Term:
@@ -17,7 +17,7 @@ def bind_checked(kernel: Kernel, X: Any, n: int, place: Place | None = None) -> 
     except (TypeError, ValueError) as error:
         raise ValueError(f"the kernel {kernel} cannot be evaluated on X: {error}") from error
     try:
-        check_covariance(K)
+        check_covariance(K, known=is_covariance(kernel))
     except ValueError as error:
         raise ValueError(f"the kernel {kernel} makes no covariance of X: {error}") from None
     return term

@@ -5,7 +5,16 @@ from abc import abstractmethod
 from sklearn.gaussian_process.kernels import Exponentiation, Product, Sum
 
 from postlin.arrays import Matrix, add_to_diagonal, diagonal
-from postlin.kernels.terms import Blocks, Gram, Points, Term, bind, full_gram, term_for
+from postlin.kernels.terms import (
+    Blocks,
+    Gram,
+    Points,
+    Term,
+    bind,
+    full_gram,
+    is_covariance,
+    term_for,
+)
 from postlin.kernels.white import can_split, free_numbers, split_known, split_white
 
 
@@ -13,6 +22,11 @@ class _Pair(Term):
     def __init__(self, kernel: Sum | Product, points: Points) -> None:
         super().__init__(kernel, points)
         self._left, self._right = bind(kernel.k1, points), bind(kernel.k2, points)
+
+    @classmethod
+    def is_covariance(cls, kernel: Sum | Product) -> bool:
+        """If both are."""
+        return is_covariance(kernel.k1) and is_covariance(kernel.k2)
 
     def blocks(self, kernel: Sum | Product) -> Blocks:
         left, right = self._left.blocks(kernel.k1), self._right.blocks(kernel.k2)

@@ -8,6 +8,11 @@ from postlin.kernels.terms import Blocks, Gram, Term, no_parameters, term_for
 
 @term_for(ConstantKernel)
 class _Constant(Term):
+    @classmethod
+    def is_covariance(cls, kernel: ConstantKernel) -> bool:
+        """If it is positive."""
+        return bool(kernel.constant_value > 0)
+
     def blocks(self, kernel: ConstantKernel) -> Blocks:
         value = float(kernel.constant_value)
         pull_back = (lambda K_bar: [value * _sum(K_bar)]) if any(self.free) else no_parameters
@@ -18,6 +23,11 @@ class _Constant(Term):
 @term_for(WhiteKernel)
 class _White(Term):
     """σ² δ[i − j]: by index, never by distance."""
+
+    @classmethod
+    def is_covariance(cls, kernel: WhiteKernel) -> bool:
+        """If it is not negative."""
+        return bool(kernel.noise_level >= 0)
 
     def blocks(self, kernel: WhiteKernel) -> Blocks:
         value = float(kernel.noise_level)
@@ -38,6 +48,11 @@ class _White(Term):
 @term_for(DotProduct)
 class _DotProduct(Term):
     """σ₀² + x·x'."""
+
+    @classmethod
+    def is_covariance(cls, kernel: DotProduct) -> bool:
+        """Of a linear function."""
+        return True
 
     def blocks(self, kernel: DotProduct) -> Blocks:
         (left, right), offset = self.points.raw, float(kernel.sigma_0**2)

@@ -88,6 +88,11 @@ class _Stationary(Term):
         """Only if there is but one length scale."""
         return not kernel.anisotropic
 
+    @classmethod
+    def is_covariance(cls, kernel: Kernel) -> bool:
+        """In any number of dimensions."""
+        return True
+
     def blocks(self, kernel: Kernel) -> Blocks:
         profile = _MATERN[kernel.nu] if isinstance(kernel, Matern) else _squared_exponential
         if kernel.anisotropic:
@@ -166,6 +171,11 @@ class _Isotropic(Term):
 @term_for(RationalQuadratic)
 class _RationalQuadratic(_Isotropic):
     """(1 + s/2α)^−α; parameters α and ℓ."""
+
+    @classmethod
+    def is_covariance(cls, kernel: Kernel) -> bool:
+        """A mixture of squared exponentials."""
+        return bool(kernel.alpha > 0)
 
     @staticmethod
     def _profile(kernel: RationalQuadratic) -> Isotropic:

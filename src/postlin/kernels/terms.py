@@ -131,6 +131,11 @@ class Term(ABC):
         """Whether distances between all points are kept for it."""
         return False
 
+    @classmethod
+    def is_covariance(cls, kernel: Kernel) -> bool:
+        """Whether it is known to be one on all data, so that nobody need look."""
+        return False
+
     @abstractmethod
     def blocks(self, kernel: Kernel) -> Blocks:
         """Blocks of K at the parameters of ``kernel``, which has the structure of this term's."""
@@ -227,6 +232,11 @@ def bind(kernel: Kernel, X: Any, place: Place | None = None) -> Term:
     """The term for a kernel on data, matrices to be kept at a place."""
     points = X if isinstance(X, Points) else Points(X, place)
     return _kind(kernel)(kernel, points)
+
+
+def is_covariance(kernel: Kernel) -> bool:
+    """Whether the kernel is known to be one on all data."""
+    return _kind(kernel).is_covariance(kernel)
 
 
 def check_kernel(kernel: Kernel, place: Place) -> None:
