@@ -29,11 +29,11 @@ from problems import synthetic
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 import postlin
-from postlin.arrays import HOST, place_of
-from postlin.gradient import EXACT
-from postlin.hyperparameters import Hyperparameters
+from postlin.inference.result import EXACT
+from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.models import Model
 from postlin.likelihoods import Probit
-from postlin.model import Model
+from postlin.linalg.arrays import HOST, place_of
 from postlin.rules import REGISTRY as RULES
 from postlin.schedules import Parallel
 

@@ -16,13 +16,13 @@ import numpy as np
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from postlin.hyperparameters import Hyperparameters
+from postlin.learning.coarse import train_sparse
+from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.sparse_model import SparseModel
 from postlin.likelihoods import Probit
-from postlin.rules import PL
-from postlin.sparse.coarse import train_sparse
-from postlin.sparse.engines import Threads
-from postlin.sparse.model import SparseModel
-from postlin.sparse.rows import ArrayRows
+from postlin.rules.binary import PL
+from postlin.streaming.chunks import ArrayRows
+from postlin.streaming.engines import Threads
 
 FEATURES = 8
 

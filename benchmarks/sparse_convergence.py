@@ -18,10 +18,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from postlin import rules
 from postlin.datasets import NAMES, load, whiten
-from postlin.hyperparameters import Hyperparameters
+from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.sparse_model import SparseModel
 from postlin.likelihoods import Logit, NoisyThreshold, Probit
-from postlin.sparse.model import SparseModel
-from postlin.sparse.rows import ArrayRows
+from postlin.streaming.chunks import ArrayRows
 
 
 class Setting(NamedTuple):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from postlin import tiles
 from postlin.datasets import load, whiten
+from postlin.linalg import tiles
 
 
 class Data:

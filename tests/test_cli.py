@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-COMMAND = [sys.executable, "-c", "from postlin.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from postlin.workbench.cli import main; main()"]
 
 
 def postlin(*arguments, cwd=None):
@@ -79,7 +79,7 @@ def test_evaluate_fit_and_predict_on_a_table_of_ones_own(table, tmp_path):
 
 def test_saved_models_predict_what_the_estimator_does(table, tmp_path):
     from postlin import load
-    from postlin.cli.tables import load_data
+    from postlin.workbench.cli.tables import load_data
 
     postlin(
         "fit",
@@ -95,7 +95,7 @@ def test_saved_models_predict_what_the_estimator_does(table, tmp_path):
     model = load(tmp_path / "m")
     from sklearn.preprocessing import StandardScaler
 
-    from postlin.evaluation.methods import make_classifier
+    from postlin.workbench.evaluation.methods import make_classifier
 
     X = StandardScaler().fit_transform(source.X)
     direct = make_classifier("PPL", "noisy_threshold").fit(X, source.codes)

@@ -24,11 +24,11 @@ from sklearn.model_selection import cross_val_score
 
 import postlin
 from postlin import GPClassifier
-from postlin.sparse.dask import DaskEngine, DaskSource, active_client
-from postlin.sparse.engines import Threads
-from postlin.sparse.sources import ArraySource
-from postlin.sparse.survey import survey
-from postlin.sparse.views import SourceRows, View
+from postlin.streaming.dask import DaskEngine, DaskSource, active_client
+from postlin.streaming.engines import Threads
+from postlin.streaming.sources import ArraySource
+from postlin.streaming.survey import survey
+from postlin.streaming.views import SourceRows, View
 
 
 class Moments(NamedTuple):
@@ -238,7 +238,7 @@ def test_models_that_are_not_fitted_say_so_at_once():
 def test_folds_run_on_the_cluster(client, tmp_path):
     from typer.testing import CliRunner
 
-    from postlin.cli.app import app
+    from postlin.workbench.cli.app import app
 
     command = ["evaluate", "crab", "--methods", "PPL", "--folds", "2"]
     address = client.scheduler_info()["address"]

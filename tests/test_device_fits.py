@@ -11,10 +11,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import postlin
-from postlin import GPClassifier, reading
-from postlin._validation import Place
-from postlin.arrays import on_host, place_of
+from postlin import GPClassifier
+from postlin.estimator import reading
 from postlin.likelihoods import NoisyThreshold
+from postlin.linalg.arrays import Place, on_host, place_of
 
 N = 45
 KERNEL = ConstantKernel(2.0) * RBF([1.0, 1.0]) + WhiteKernel(0.1)

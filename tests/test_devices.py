@@ -18,13 +18,12 @@ from sklearn.gaussian_process.kernels import (
 
 import postlin
 from postlin import EP, ConvergenceWarning
-from postlin._validation import Place
-from postlin.arrays import cholesky, like, on_host, place_named, place_of, ratio
-from postlin.gradient import EXACT
-from postlin.hyperparameters import Hyperparameters
+from postlin.inference.result import EXACT
+from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.models import Model
 from postlin.likelihoods import REGISTRY as LIKELIHOODS
 from postlin.likelihoods import NoisyThreshold
-from postlin.model import Model
+from postlin.linalg.arrays import Place, cholesky, like, on_host, place_named, place_of, ratio
 from postlin.rules import REGISTRY as RULES
 from postlin.schedules import Parallel
 

@@ -7,14 +7,14 @@ import pytest
 from sklearn.metrics import brier_score_loss, log_loss
 
 import postlin
-from postlin.cli.tables import built_in
-from postlin.evaluation import scores
-from postlin.evaluation.folds import Data, FoldResult, Task, paper_folds, run_fold
-from postlin.evaluation.methods import LIKELIHOODS, METHODS, make_classifier, possible
-from postlin.evaluation.runner import run
-from postlin.evaluation.store import Store, fingerprint
-from postlin.evaluation.summary import Cell, group, summarise
-from postlin.paper.table import PAPER, SETS, compare
+from postlin.workbench.cli.tables import built_in
+from postlin.workbench.evaluation import scores
+from postlin.workbench.evaluation.folds import Data, FoldResult, Task, paper_folds, run_fold
+from postlin.workbench.evaluation.methods import LIKELIHOODS, METHODS, make_classifier, possible
+from postlin.workbench.evaluation.runner import run
+from postlin.workbench.evaluation.store import Store, fingerprint
+from postlin.workbench.evaluation.summary import Cell, group, summarise
+from postlin.workbench.paper.table import PAPER, SETS, compare
 
 
 def task(**changes):
@@ -174,7 +174,7 @@ def test_comparison_counts_points_and_standard_errors():
 
 
 def test_synthetic_example_shows_what_the_supplement_describes():
-    from postlin.paper.synthetic import example
+    from postlin.workbench.paper.synthetic import example
 
     found = example(points=201)
     np.testing.assert_allclose(found.mean, [2.0427, 0.1770], atol=5e-5)
@@ -189,7 +189,7 @@ def test_synthetic_example_shows_what_the_supplement_describes():
 
 
 def test_timings_name_the_papers_methods():
-    from postlin.paper.timing import timings
+    from postlin.workbench.paper.timing import timings
 
     found = timings("converged", repeats=1)
     assert [t.method for t in found] == ["L", "PEP", "SEP", "PPL", "SPL"]

@@ -19,20 +19,20 @@ from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 from postlin import GPClassifier, datasets
-from postlin.cli import pages
-from postlin.cli.app import app
-from postlin.cli.many_classes import many_classes_page
-from postlin.cli.options import Choice, choices
-from postlin.cli.tables import built_in, load_data
-from postlin.evaluation import scores
-from postlin.evaluation.classes import class_scores, confusion
-from postlin.evaluation.diagnostics import problem_histories
-from postlin.evaluation.folds import Data, FoldResult, Task, run_fold
-from postlin.evaluation.methods import STRATEGIES
-from postlin.evaluation.runner import run
-from postlin.evaluation.store import Store, fingerprint
-from postlin.evaluation.summary import Cell, group, summarise
-from postlin.report import Section
+from postlin.workbench.cli import pages
+from postlin.workbench.cli.app import app
+from postlin.workbench.cli.many_classes import many_classes_page
+from postlin.workbench.cli.options import Choice, choices
+from postlin.workbench.cli.tables import built_in, load_data
+from postlin.workbench.evaluation import scores
+from postlin.workbench.evaluation.classes import class_scores, confusion
+from postlin.workbench.evaluation.diagnostics import problem_histories
+from postlin.workbench.evaluation.folds import Data, FoldResult, Task, run_fold
+from postlin.workbench.evaluation.methods import STRATEGIES
+from postlin.workbench.evaluation.runner import run
+from postlin.workbench.evaluation.store import Store, fingerprint
+from postlin.workbench.evaluation.summary import Cell, group, summarise
+from postlin.workbench.report import Section
 
 
 def postlin(*arguments):
@@ -229,7 +229,7 @@ def test_evaluate_scores_what_a_loop_by_hand_does(table, data, tmp_path, monkeyp
     for words in ("versicolor against the rest", "joint: all classes", "Recall of each class"):
         assert words in page
     stored = (tmp_path / "folds.jsonl").read_text()
-    monkeypatch.setattr("postlin.cli.evaluate.many_classes_page", lambda *_: "")
+    monkeypatch.setattr("postlin.workbench.cli.evaluate.many_classes_page", lambda *_: "")
     assert postlin(*arguments).exit_code == 0
     assert (tmp_path / "folds.jsonl").read_text() == stored  # nothing was computed again
 

@@ -25,7 +25,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import postlin
-from postlin import EP, GPClassifier, ModelFileError, files
+from postlin import EP, GPClassifier, ModelFileError
+from postlin.estimator import files
 from postlin.likelihoods import REGISTRY as LIKELIHOODS
 from postlin.likelihoods import NoisyThreshold
 from postlin.rules import REGISTRY as RULES

@@ -8,12 +8,12 @@ from reference import dense_posterior, density, integrate
 
 import postlin
 from postlin import EP, PL, ConvergenceWarning, Laplace, NegativeSiteWarning, Sites
+from postlin.inference.exact.sweep import sweep
 from postlin.likelihoods import REGISTRY as LIKELIHOODS
 from postlin.likelihoods import NoisyThreshold, Probit, WithNoise
 from postlin.rules import REGISTRY as RULES
 from postlin.schedules import REGISTRY as SCHEDULES
 from postlin.schedules import Hybrid, Parallel, Sequential
-from postlin.sweep import sweep
 
 COMBINATIONS = [
     (rule, likelihood)
@@ -103,7 +103,7 @@ def test_pl_converges_where_plain_iteration_does_not(data, name, variance, lengt
 @pytest.mark.parametrize("likelihood", sorted(LIKELIHOODS))
 @pytest.mark.parametrize("block", [3, 16, 64])
 def test_blocked_sweeps_equal_site_by_site(data, rule, likelihood, block):
-    from postlin.problem import Problem
+    from postlin.inference.exact.problem import Problem
 
     thyroid = data("thyroid", 70)
     K = thyroid.covariance(9.0, 1.5)
@@ -119,7 +119,7 @@ def test_blocked_sweeps_equal_site_by_site(data, rule, likelihood, block):
 
 def test_site_by_site_is_the_textbooks_rank_one_update(data):
     """A sweep by brute force: the whole posterior anew after every site."""
-    from postlin.problem import Problem
+    from postlin.inference.exact.problem import Problem
 
     crab = data("crab", 15)
     K = crab.covariance(4.0, 2.0)
@@ -311,7 +311,7 @@ def test_schedules_make_the_sweeps_they_promise(data, monkeypatch, schedule, swe
         calls.append(options)
         return sweep(*arguments, **options)
 
-    monkeypatch.setattr("postlin.fixed_point.sweep", counted)
+    monkeypatch.setattr("postlin.inference.solver.sweep", counted)
     crab = data("crab", 40)
     assert postlin.infer(crab.covariance(1.0, 2.0), crab.y, schedule=schedule).converged
     assert len(calls) == sweeps

@@ -14,20 +14,18 @@ from sklearn.model_selection import KFold, cross_val_predict
 import postlin
 from postlin import GPClassifier
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.fixed_point import solve
-from postlin.joint import batches
-from postlin.joint.evidence import log_evidence, value_and_gradient
-from postlin.joint.linearised import JointLinearised, joint_newton_step
-from postlin.joint.nodes import contrasts, normal_nodes
-from postlin.joint.posterior import JointPosterior
-from postlin.joint.prior import Prior
-from postlin.joint.problem import JointProblem, JointView
-from postlin.joint.rules import REGISTRY, JointLaplace, JointPL
-from postlin.joint.sites import symmetric
-from postlin.joint.softmax import SoftmaxMoments
-from postlin.joint.warm_start import JointSitePath
+from postlin.inference.joint.evidence import log_evidence, value_and_gradient
+from postlin.inference.joint.jacobian import JointLinearised, joint_newton_step
+from postlin.inference.joint.posterior import JointPosterior, Prior
+from postlin.inference.joint.problem import JointProblem, JointView
+from postlin.inference.solver import solve
+from postlin.learning.joint_model import JointSitePath
+from postlin.likelihoods.softmax import SoftmaxMoments, contrasts, normal_nodes
+from postlin.linalg import threads as batches
+from postlin.linalg.blocks import symmetric
+from postlin.rules.joint import REGISTRY, JointLaplace, JointPL
+from postlin.rules.sites import Sites
 from postlin.schedules import Parallel
-from postlin.sites import Sites
 
 KERNEL = ConstantKernel(4.0, (1e-5, 1e12)) * RBF(1.0) + WhiteKernel(0.1, "fixed")
 

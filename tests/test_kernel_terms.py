@@ -14,8 +14,8 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from postlin import triangles
 from postlin.kernels import bind, matrices_held, terms
+from postlin.linalg import triangles
 
 ARD = [0.5, 1.0, 2.0]
 OWN = {

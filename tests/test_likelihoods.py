@@ -7,15 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import JETS
 
-from postlin.likelihoods import (
-    REGISTRY,
-    BinaryLikelihood,
-    Logit,
-    NoisyThreshold,
-    Probit,
-    WithNoise,
-)
-from postlin.sites import Response
+from postlin.likelihoods import REGISTRY, BinaryLikelihood, Logit, NoisyThreshold, Probit, WithNoise
+from postlin.likelihoods.base import Response
 
 NAMES = sorted(REGISTRY)
 TOLERANCE = {"log_z": 1e-10, "g": 1e-10, "h": 1e-10, "c": 1e-7, "d": 1e-5}

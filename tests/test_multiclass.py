@@ -13,7 +13,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.preprocessing import StandardScaler
 
 from postlin import GPClassifier
-from postlin.multiclass import couple
+from postlin.estimator.strategies import couple
 
 STRATEGIES = ("one_vs_rest", "one_vs_one")
 KERNEL = 4.0 * RBF(1.5) + WhiteKernel(0.1, "fixed")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from reference import dense_posterior
 
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.posterior import GaussianPosterior
-from postlin.sites import Sites
+from postlin.inference.exact.posterior import GaussianPosterior
+from postlin.rules.sites import Sites
 
 
 def random_problem(seed, n=30, scale=1.0, low=-3, high=1):

@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from postlin.report import (
+from postlin.workbench.report import (
     Figure,
     Section,
     Table,

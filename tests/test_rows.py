@@ -15,13 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import postlin
-from postlin.sparse.engines import Threads
-from postlin.sparse.inducing import check_inducing, inducing_points
-from postlin.sparse.rows import ArrayRows
-from postlin.sparse.sources import ArraySource, MappedSlice
-from postlin.sparse.sums import added, pairwise_sum
-from postlin.sparse.survey import survey
-from postlin.sparse.views import SourceRows, View
+from postlin.inference.sparse.inducing import check_inducing, inducing_points
+from postlin.streaming.chunks import ArrayRows
+from postlin.streaming.engines import Threads, added, pairwise_sum
+from postlin.streaming.sources import ArraySource, MappedSlice
+from postlin.streaming.survey import survey
+from postlin.streaming.views import SourceRows, View
 
 
 class Moments(NamedTuple):

@@ -12,18 +12,19 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 import postlin
-from postlin import GPClassifier, binary
-from postlin._memory import keep_freed_memory
-from postlin.hyperparameters import Hyperparameters
+from postlin import GPClassifier
+from postlin.estimator import fits as binary
+from postlin.estimator.parameters import default_kernel
+from postlin.inference.exact.problem import Problem
+from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.models import Model
 from postlin.likelihoods import REGISTRY, WithNoise
-from postlin.likelihoods.jet import select
-from postlin.model import Model
-from postlin.observations import Observations
-from postlin.plans import default_kernel
-from postlin.problem import Problem
+from postlin.likelihoods.base import select
+from postlin.linalg.threads import keep_freed_memory
 from postlin.rules import REGISTRY as RULES
+from postlin.rules.sites import SiteView
+from postlin.rules.weights import Observations
 from postlin.schedules import REGISTRY as SCHEDULES
-from postlin.sites import SiteView
 
 LIKELIHOODS = {name: kind() for name, kind in REGISTRY.items()}
 LIKELIHOODS["with noise"] = WithNoise(REGISTRY["noisy_threshold"](), 0.3)
@@ -135,7 +136,7 @@ def test_predictions_do_not_depend_on_blocks(fitted, block, monkeypatch):
 FAULTS = """
 import resource
 import numpy as np
-from postlin._memory import keep_freed_memory
+from postlin.linalg.threads import keep_freed_memory
 {}
 for _ in range(20):
     few = [np.ones(2**18) for _ in range(5)]

@@ -5,8 +5,8 @@ import pytest
 from reference import density, integrate
 
 from postlin.likelihoods import REGISTRY
-from postlin.rules import EP, PL, Laplace
-from postlin.sites import SiteView
+from postlin.rules.binary import EP, PL, Laplace
+from postlin.rules.sites import SiteView
 
 NAMES = sorted(REGISTRY)
 

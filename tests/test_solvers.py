@@ -7,19 +7,17 @@ from hypothesis import strategies as st
 
 import postlin
 from postlin import Sites
-from postlin.evidence import log_evidence
-from postlin.gradient import adjoint_at
-from postlin.hyperparameters import Hyperparameters
-from postlin.krylov import gmres
+from postlin.estimator.parameters import default_kernel
+from postlin.inference.exact.evidence import adjoint_at, log_evidence
+from postlin.inference.newton import corrected_step
+from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.models import Model, SitePath
+from postlin.learning.search import Search
 from postlin.likelihoods import Probit
-from postlin.look_ahead import corrected_step
-from postlin.model import Model
-from postlin.plans import default_kernel
-from postlin.quasi_newton import Worth, _updated, minimise
-from postlin.rules import PL
+from postlin.linalg.krylov import gmres
+from postlin.linalg.minimise import Worth, _updated, minimise
+from postlin.rules.binary import PL
 from postlin.schedules import Parallel
-from postlin.search import Search
-from postlin.warm_start import SitePath
 
 
 @settings(max_examples=50, deadline=None)

@@ -22,21 +22,19 @@ from sklearn.gaussian_process.kernels import (
 
 import postlin
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.hyperparameters import Hyperparameters
+from postlin.inference.sparse.passes import Sweep
+from postlin.inference.sparse.posterior import Basis, SparsePosterior, State
+from postlin.inference.sparse.row_sites import Method, Seen
 from postlin.kernels import bind
 from postlin.kernels.rectangles import cross, diagonal, full_cross, moves_points
+from postlin.learning.coarse import train_sparse
+from postlin.learning.hyperparameters import Hyperparameters, WithPoints
+from postlin.learning.search import train
+from postlin.learning.sparse_model import SparseModel
 from postlin.likelihoods import Logit, NoisyThreshold, Probit
-from postlin.rules import EP, PL, Laplace
-from postlin.sparse.basis import Basis
-from postlin.sparse.coarse import train_sparse
-from postlin.sparse.hyperparameters import WithPoints
-from postlin.sparse.local import Method, Seen
-from postlin.sparse.model import SparseModel
-from postlin.sparse.passes import Sweep
-from postlin.sparse.posterior import SparsePosterior, State
-from postlin.sparse.rows import ArrayRows, Chunk
-from postlin.sparse.triangle import Triangle
-from postlin.training import train
+from postlin.linalg.triangles import Triangle
+from postlin.rules.binary import EP, PL, Laplace
+from postlin.streaming.chunks import ArrayRows, Chunk
 
 KERNEL = ConstantKernel(9.0) * RBF(2.0) + WhiteKernel(0.1)
 METHODS = {

@@ -5,7 +5,7 @@ import pytest
 
 import postlin
 from postlin import Sites
-from postlin.linearised_map import LinearisedMap
+from postlin.inference.exact.jacobian import LinearisedMap
 from postlin.schedules import Parallel
 
 SETTINGS = [

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from postlin import correlation, triangles
-from postlin.correlation import Correlation
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.factor import Factor
+from postlin.inference.exact.posterior import GaussianPosterior
 from postlin.kernels import bind, terms
-from postlin.posterior import GaussianPosterior
-from postlin.sites import Sites
-from postlin.triangles import gains_before, lower_panels, mirror, panels
+from postlin.linalg import factor as correlation
+from postlin.linalg import triangles
+from postlin.linalg.factor import Correlation, Factor
+from postlin.linalg.triangles import gains_before, lower_panels, mirror, panels
+from postlin.rules.sites import Sites
 
 N = 75
 

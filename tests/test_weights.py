@@ -9,8 +9,8 @@ import postlin
 from postlin import GPClassifier
 from postlin.likelihoods import REGISTRY as LIKELIHOODS
 from postlin.likelihoods import ConditionalMoments
-from postlin.rules import EP, PL
 from postlin.rules import REGISTRY as RULES
+from postlin.rules.binary import EP, PL
 from postlin.schedules import REGISTRY as SCHEDULES
 
 SMOOTH = ConstantKernel(10.0) * RBF(2.0)

@@ -7,10 +7,10 @@ import numpy as np
 import postlin
 from peers.base import Evaluator, Fit, Peer
 from postlin import GPClassifier, likelihoods, rules, schedules
-from postlin.hyperparameters import Hyperparameters
-from postlin.inference import MAX_ITER, TOL
-from postlin.model import Model
-from postlin.plans import default_kernel
+from postlin.estimator.parameters import default_kernel
+from postlin.inference.infer import MAX_ITER, TOL
+from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.models import Model
 
 
 class Postlin(Peer):

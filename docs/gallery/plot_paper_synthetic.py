@@ -9,7 +9,7 @@ noisy threshold: a small problem with a posterior in four pieces.
 # %%
 # Plain EP is undamped and takes negative sites as they come. Whether it ends in a cavity with a
 # negative variance hangs on the order in which it visits the two points.
-from postlin.paper.synthetic import example
+from postlin.workbench.paper.synthetic import example
 
 found = example()
 for order, fate in found.ep.items():
@@ -52,7 +52,7 @@ _ = ax.legend(loc="upper left", framealpha=0.9)
 # of the large pieces, where PL has settled on one.
 from postlin import infer
 from postlin.likelihoods import NoisyThreshold
-from postlin.paper.synthetic import EPSILON, LABELS, PRIOR_COVARIANCE, PRIOR_MEAN
+from postlin.workbench.paper.synthetic import EPSILON, LABELS, PRIOR_COVARIANCE, PRIOR_MEAN
 
 for inference in ("pl", "ep"):
     result = infer(

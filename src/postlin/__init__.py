@@ -1,7 +1,7 @@
 """Gaussian process classification by posterior linearisation, with Laplace and EP beside it."""
 
-from postlin import datasets, likelihoods, rules, schedules
-from postlin.classifier import GPClassifier
+from postlin.estimator.classifier import GPClassifier
+from postlin.estimator.files import load, save
 from postlin.exceptions import (
     CheckpointError,
     ConvergenceWarning,
@@ -10,13 +10,12 @@ from postlin.exceptions import (
     NegativeSiteWarning,
     NotPositiveDefiniteError,
 )
-from postlin.files import load, save
-from postlin.inference import Approximation, infer
-from postlin.rules import EP, PL, Laplace
-from postlin.search import Evaluation
-from postlin.sites import Sites
-from postlin.sparse.parquet import parquet
-from postlin.sparse.sources import stream
+from postlin.inference.infer import Approximation, infer
+from postlin.learning.search import Evaluation
+from postlin.rules.binary import EP, PL, Laplace
+from postlin.rules.sites import Sites
+from postlin.streaming.parquet import parquet
+from postlin.streaming.sources import stream
 
 __version__ = "0.1.0"
 

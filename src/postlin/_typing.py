@@ -1,6 +1,6 @@
-"""The array types that signatures speak of, and what counts as a number."""
+"""The array types that signatures speak of, and the pair that every marginal is."""
 
-from numbers import Real
+from typing import NamedTuple
 
 from numpy import float64
 from numpy.typing import NDArray
@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 Array = NDArray[float64]
 
 
-def is_real(value: object) -> bool:
-    """Whether a value is a real number, which True and "1" are not."""
-    return isinstance(value, Real) and not isinstance(value, bool)
+class Marginals(NamedTuple):
+    """Means and variances of latent values, point by point."""
+
+    mean: Array
+    variance: Array

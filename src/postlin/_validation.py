@@ -1,16 +1,15 @@
 """Input is looked at once, before any work; what is wrong gets one clear sentence."""
 
 from collections.abc import Iterator
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from scipy.linalg import lapack
 
-from postlin._threads import blas_threads
-from postlin._typing import Array, is_real
-from postlin.arrays import (
+from postlin._typing import Array
+from postlin.linalg.arrays import (
     HOST,
     Matrix,
     Place,
@@ -22,9 +21,9 @@ from postlin.arrays import (
     on_host,
     place_of,
 )
-from postlin.sites import Sites
-from postlin.tiles import factorise, wide_panels
-from postlin.triangles import lower_panels
+from postlin.linalg.threads import blas_threads
+from postlin.linalg.tiles import factorise, wide_panels
+from postlin.linalg.triangles import lower_panels
 
 Kind = TypeVar("Kind")
 
@@ -163,24 +162,6 @@ def check_weights(weights: object, n: int, what: str = "weights") -> Array:
     return numbers
 
 
-def check_start(start: object, n: int) -> Sites | None:
-    """Finite sites for n points, or None."""
-    if start is None:
-        return None
-    try:
-        sites = Sites(*(np.array(on_host(part), dtype=np.float64) for part in start))  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        raise ValueError(f"start must be Sites(tau, nu) or None, got {type(start).__name__}.") from None
-    if sites.tau.shape != (n,) or sites.nu.shape != (n,):
-        raise ValueError(
-            f"start must hold sites for {n} points, got tau of shape {sites.tau.shape} and nu of "
-            f"shape {sites.nu.shape}."
-        )
-    if not (np.isfinite(sites.tau).all() and np.isfinite(sites.nu).all()):
-        raise ValueError("start holds NaN or infinity; pass start=None for a cold start.")
-    return sites
-
-
 def check_tolerance(tol: object, max_iter: object, option: str = "max_iter") -> None:
     """Tol > 0 and max_iter ≥ 1."""
     if not is_real(tol) or not 0 < float(tol) < np.inf:  # type: ignore[arg-type]
@@ -228,3 +209,15 @@ def available_memory() -> float:
     except (OSError, ValueError):
         pass
     return min(figures)
+
+
+def check_order(order: object, what: str) -> int:
+    """``order`` as a positive integer, or a sentence saying that it is not one."""
+    if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
+        raise ValueError(f"{what} must be a positive integer, got {order!r}.")
+    return int(order)
+
+
+def is_real(value: object) -> bool:
+    """Whether a value is a real number, which True and "1" are not."""
+    return isinstance(value, Real) and not isinstance(value, bool)

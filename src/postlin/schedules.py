@@ -7,8 +7,8 @@ the business of ``fixed_point``.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from postlin.arrays import Place
-from postlin.likelihoods.quadrature import check_order
+from postlin._validation import check_order
+from postlin.linalg.arrays import Place
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,18 @@ free log-parameters, in scikit-learn's order, without the (n, n, p) tensor that 
 gradients are. Kernels with no term of their own here fall back to that tensor.
 """
 
-from postlin.kernels import compound, pointwise, stationary  # noqa: F401  (they register their terms)
-from postlin.kernels.checked import bind_checked
-from postlin.kernels.moved import Slot, moved, slots
 from postlin.kernels.terms import (
     Gram,
     Points,
     Term,
     bind,
+    bind_checked,
     check_kernel,
     cross_covariance,
     full_gram,
     matrices_held,
 )
-from postlin.kernels.white import WhiteSplit, can_split, split_white
+from postlin.kernels.tree import Slot, WhiteSplit, can_split, moved, slots, split_white
 
 __all__ = [
     "Gram",

@@ -4,18 +4,9 @@ from abc import abstractmethod
 
 from sklearn.gaussian_process.kernels import Exponentiation, Product, Sum
 
-from postlin.arrays import Matrix, add_to_diagonal, diagonal
-from postlin.kernels.terms import (
-    Blocks,
-    Gram,
-    Points,
-    Term,
-    bind,
-    full_gram,
-    is_covariance,
-    term_for,
-)
-from postlin.kernels.white import can_split, free_numbers, split_known, split_white
+from postlin.kernels.terms import Blocks, Gram, Points, Term, bind, full_gram, is_covariance, term_for
+from postlin.kernels.tree import can_split, free_numbers, split_known, split_white
+from postlin.linalg.arrays import Matrix, add_to_diagonal, diagonal
 
 
 class _Pair(Term):

@@ -2,8 +2,8 @@
 
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, WhiteKernel
 
-from postlin.arrays import Matrix, diagonal, namespace
 from postlin.kernels.terms import Blocks, Gram, Term, no_parameters, term_for
+from postlin.linalg.arrays import Matrix, diagonal, namespace
 
 
 @term_for(ConstantKernel)

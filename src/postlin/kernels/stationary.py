@@ -12,7 +12,8 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ExpSineSquared, Kernel, Matern, RationalQuadratic
 
 from postlin._typing import Array
-from postlin.arrays import (
+from postlin.kernels.terms import Blocks, Gram, PullBack, Term, no_parameters, term_for
+from postlin.linalg.arrays import (
     Matrix,
     column_products,
     inner_product,
@@ -21,7 +22,6 @@ from postlin.arrays import (
     ratio,
     squared_distances,
 )
-from postlin.kernels.terms import Blocks, Gram, PullBack, Term, no_parameters, term_for
 
 #: Features that reach farther than this, in length scales, cancel in the product form.
 _FAR = 1e3

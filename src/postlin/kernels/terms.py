@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from postlin._memory import FEW_ROWS
 from postlin._typing import Array
-from postlin.arrays import HOST, Matrix, Place, squared_distances
-from postlin.tiles import mirror, wide_panels
-from postlin.triangles import diagonal_of, lower_panels, mirror_panels
+from postlin._validation import check_covariance
+from postlin.linalg.arrays import HOST, Matrix, Place, squared_distances
+from postlin.linalg.threads import FEW_ROWS
+from postlin.linalg.tiles import mirror, wide_panels
+from postlin.linalg.triangles import diagonal_of, lower_panels, mirror_panels
 
 #: Contracts a block of K̄ to the kernel's free log-parameters.
 PullBack = Callable[[Matrix], list[float]]
@@ -232,6 +233,20 @@ def bind(kernel: Kernel, X: Any, place: Place | None = None) -> Term:
     """The term for a kernel on data, matrices to be kept at a place."""
     points = X if isinstance(X, Points) else Points(X, place)
     return _kind(kernel)(kernel, points)
+
+
+def bind_checked(kernel: Kernel, X: Any, n: int, place: Place | None = None) -> Term:
+    """The term for a kernel on data; ``ValueError`` where it makes no covariance of them."""
+    try:
+        term = bind(kernel, X, place)
+        K = full_gram(term.gram(kernel), n, place).K
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the kernel {kernel} cannot be evaluated on X: {error}") from error
+    try:
+        check_covariance(K, known=is_covariance(kernel))
+    except ValueError as error:
+        raise ValueError(f"the kernel {kernel} makes no covariance of X: {error}") from None
+    return term
 
 
 def is_covariance(kernel: Kernel) -> bool:

@@ -3,9 +3,8 @@
 A new binary likelihood is one file with a subclass of ``BinaryLikelihood`` and one line below.
 """
 
-from postlin.likelihoods.base import BinaryLikelihood, Likelihood
+from postlin.likelihoods.base import BinaryLikelihood, Jet, Likelihood
 from postlin.likelihoods.conditional_moments import ConditionalMoments
-from postlin.likelihoods.jet import Jet
 from postlin.likelihoods.logit import Logit
 from postlin.likelihoods.noisy_threshold import NoisyThreshold
 from postlin.likelihoods.probit import Probit

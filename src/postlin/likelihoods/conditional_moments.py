@@ -5,10 +5,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from postlin._typing import Array, is_real
-from postlin.likelihoods.base import Likelihood
+from postlin._typing import Array, Marginals
+from postlin._validation import is_real
+from postlin.likelihoods.base import Likelihood, Response
 from postlin.likelihoods.quadrature import REACH, trapezoid
-from postlin.sites import Marginals, Response
 
 Function = Callable[[Array], Array]
 

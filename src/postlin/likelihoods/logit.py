@@ -6,11 +6,10 @@ import numpy as np
 from scipy.special import expit, log_expit
 
 from postlin._typing import Array
-from postlin.likelihoods.base import BinaryLikelihood
-from postlin.likelihoods.cumulants import by_density, by_moments
-from postlin.likelihoods.jet import Jet, complement, mirror, select
-from postlin.likelihoods.logistic_quadrature import tilted_nodes
-from postlin.likelihoods.quadrature import check_order, gauss_hermite
+from postlin._validation import check_order
+from postlin.likelihoods.base import BinaryLikelihood, Jet, complement, mirror, select
+from postlin.likelihoods.logistic import by_density, by_moments, tilted_nodes
+from postlin.likelihoods.quadrature import gauss_hermite
 
 #: Below this variance Gauss–Hermite moments lose digits that the density form keeps.
 _SMALL_VARIANCE = 1e-4

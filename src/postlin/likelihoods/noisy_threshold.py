@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.special import erf, ndtr
 
-from postlin._typing import Array, is_real
-from postlin.likelihoods.base import BinaryLikelihood
-from postlin.likelihoods.jet import Jet, JetChange, both_labels, with_label
-from postlin.likelihoods.mills import FLAT, derivatives, mills_ratio
+from postlin._typing import Array
+from postlin._validation import is_real
+from postlin.likelihoods.base import BinaryLikelihood, Jet, JetChange, both_labels, with_label
+from postlin.likelihoods.probit import FLAT, derivatives, mills_ratio
 
 _LOG_SQRT_2PI = 0.5 * log(2 * pi)
 

@@ -23,10 +23,3 @@ def trapezoid(nodes: int) -> tuple[Array, Array]:
     x = np.linspace(-REACH, REACH, nodes)
     weights = np.exp(-0.5 * x**2)
     return x, weights / weights.sum()
-
-
-def check_order(order: object, what: str) -> int:
-    """``order`` as a positive integer, or a sentence saying that it is not one."""
-    if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
-        raise ValueError(f"{what} must be a positive integer, got {order!r}.")
-    return int(order)

@@ -2,9 +2,9 @@
 
 from typing import ClassVar, Self
 
-from postlin._typing import Array, is_real
-from postlin.likelihoods.base import BinaryLikelihood
-from postlin.likelihoods.jet import Jet, JetChange
+from postlin._typing import Array
+from postlin._validation import is_real
+from postlin.likelihoods.base import BinaryLikelihood, Jet, JetChange
 
 
 class WithNoise(BinaryLikelihood):

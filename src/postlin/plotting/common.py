@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from postlin.classifier import GPClassifier
+from postlin.estimator.classifier import GPClassifier
 
 #: Told apart by people with any kind of colour vision (Okabe and Ito); the first two are far apart.
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5C5C5C")

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from postlin._typing import Array
-from postlin.classifier import GPClassifier
+from postlin.estimator.classifier import GPClassifier
 from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
 from postlin.plotting.common import COLOURS, INK, Display, classifier_of, new_axes, readable
 

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from postlin._typing import Array
-from postlin.classifier import GPClassifier
+from postlin.estimator.classifier import GPClassifier
 from postlin.plotting.common import pyplot
 
 RESPONSES = ("probability", "latent_std")

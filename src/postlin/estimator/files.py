@@ -1,0 +1,187 @@
+"""Model files: nothing in them is executed, and what is not whole is refused.
+
+A file is a line that says what it is, a line of JSON (format, versions, checksum), and the model as
+skops writes it: arrays and a description of objects. Only types of the list below are brought back to
+life, so that even a file made to deceive, checksum and all, can do no more than hold other numbers.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import sklearn
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process import kernels
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from postlin import likelihoods, rules, schedules
+from postlin.estimator import strategies as multiclass
+from postlin.estimator.classifier import GPClassifier
+from postlin.estimator.fits import BinaryFit
+from postlin.estimator.joint_fit import Joint, JointFit
+from postlin.estimator.sparse_fit import SparseFit
+from postlin.exceptions import ModelFileError
+from postlin.inference.solver import History, Record
+from postlin.learning.hyperparameters import Hyperparameters, WithPoints
+from postlin.learning.joint_model import JointModel
+from postlin.learning.models import Model
+from postlin.learning.sparse_model import SparseModel
+from postlin.likelihoods import WithNoise
+from postlin.likelihoods.softmax import Softmax
+from postlin.rules import joint as joint_rules
+
+_MAGIC = b"postlin model\n"
+#: The layout of the file and of the objects in it; another number is another layout.
+_FORMAT = 1
+#: No honest header is longer.
+_LONGEST_HEADER = 1000
+
+_TYPES: tuple[type, ...] = (
+    GPClassifier,
+    BinaryFit,
+    Model,
+    Hyperparameters,
+    Record,
+    History,
+    WithNoise,
+    Joint,
+    JointFit,
+    JointModel,
+    Softmax,
+    SparseFit,
+    SparseModel,
+    WithPoints,
+    *joint_rules.REGISTRY.values(),
+    kernels.CompoundKernel,
+    *likelihoods.REGISTRY.values(),
+    *rules.REGISTRY.values(),
+    *schedules.REGISTRY.values(),
+    *multiclass.REGISTRY.values(),
+    kernels.ConstantKernel,
+    kernels.DotProduct,
+    kernels.ExpSineSquared,
+    kernels.Exponentiation,
+    kernels.Matern,
+    kernels.PairwiseKernel,
+    kernels.Product,
+    kernels.RBF,
+    kernels.RationalQuadratic,
+    kernels.Sum,
+    kernels.WhiteKernel,
+)
+#: All that may stand in a file beside what skops itself knows to be harmless.
+TRUSTED = frozenset(f"{t.__module__}.{t.__qualname__}" for t in _TYPES)
+
+
+def save(model: GPClassifier | Pipeline, path: str | os.PathLike[str]) -> None:
+    """Write a fitted ``GPClassifier``, or a pipeline that ends in one.
+
+    The file appears whole or not at all.
+    """
+    skops = _skops()
+    _check(model)
+    payload: bytes = skops.dumps(model)
+    strange = sorted(set(skops.get_untrusted_types(data=payload)) - TRUSTED)
+    if strange:
+        raise ModelFileError(
+            f"the model holds {', '.join(strange)}, which a model file cannot: use kernels of "
+            "scikit-learn, likelihoods and rules of postlin and no functions, or pickle it."
+        )
+    _write(Path(path), _MAGIC + _header(payload) + payload)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read what ``save`` has written; ``ModelFileError`` where it is anything else."""
+    path = Path(path)
+    payload = _payload(path.read_bytes(), path)
+    skops = _skops()
+    try:
+        found = set(skops.get_untrusted_types(data=payload))
+        if not found <= TRUSTED:
+            raise ModelFileError(
+                f"{str(path)!r} holds {', '.join(sorted(found - TRUSTED))}, which no model file of "
+                "postlin does: it is not loaded."
+            )
+        model = skops.loads(payload, trusted=sorted(found))
+        _check(model)
+    except ModelFileError:
+        raise
+    except Exception as error:  # whatever a foreign description may provoke
+        raise ModelFileError(
+            f"{str(path)!r} cannot be read ({type(error).__name__}: {error}): fit the model again."
+        ) from error
+    return model
+
+
+def _skops() -> Any:
+    try:
+        from skops import io
+    except ImportError:
+        raise ImportError("model files need skops: pip install 'postlin[files]'.") from None
+    return io
+
+
+def _check(model: Any) -> None:
+    """A fitted classifier, alone or at the end of a pipeline."""
+    last = model.steps[-1][1] if isinstance(model, Pipeline) else model
+    if not isinstance(last, GPClassifier):
+        raise ModelFileError(
+            f"a model file holds a GPClassifier or a pipeline that ends in one, not a "
+            f"{type(last).__name__}."
+        )
+    try:
+        check_is_fitted(last)
+    except NotFittedError:
+        raise ModelFileError("the model is not fitted: call fit before save.") from None
+
+
+def _header(payload: bytes) -> bytes:
+    import postlin
+
+    about = {"format": _FORMAT, "postlin": postlin.__version__, "scikit-learn": sklearn.__version__}
+    return json.dumps(about | {"sha256": _digest(about, payload)}).encode() + b"\n"
+
+
+def _digest(about: dict[str, Any], payload: bytes) -> str:
+    """Of the header and the model."""
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode() + payload).hexdigest()
+
+
+def _payload(content: bytes, path: Path) -> bytes:
+    """The model in the file, if the file is what was written."""
+    if not content.startswith(_MAGIC):
+        raise ModelFileError(f"{str(path)!r} is not a postlin model file.")
+    header, newline, payload = content[len(_MAGIC) :].partition(b"\n")
+    try:
+        if not newline or len(header) > _LONGEST_HEADER:
+            raise ValueError
+        about = json.loads(header)
+        checksum = about.pop("sha256")
+        if header != json.dumps(about | {"sha256": checksum}).encode():
+            raise ValueError
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ModelFileError(f"{str(path)!r} is damaged: its header is not one.") from None
+    if _digest(about, payload) != checksum:
+        raise ModelFileError(f"{str(path)!r} is damaged: its checksum is not that of its content.")
+    if about.get("format") != _FORMAT:
+        raise ModelFileError(
+            f"{str(path)!r} was written by postlin {about.get('postlin')} in format "
+            f"{about.get('format')}, and this version reads format {_FORMAT}: fit the model again."
+        )
+    return payload
+
+
+def _write(path: Path, content: bytes) -> None:
+    """By way of a temporary file beside it."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,209 @@
+"""The Gaussian posterior that a prior N(μ₀, K) and sites (τ, ν) make: dense linear algebra only.
+
+Everything stands on the Cholesky factor of B = I + S K S, S = diag(√τ). Sites of negative
+precision (EP may keep some) are added after the others as a downdate, whose own Cholesky factor
+exists exactly when the posterior does.
+
+One array of n² beside K (two where n is small): it holds the factor of B, then its inverse when
+variances are asked for, then the posterior correlation when somebody asks how the marginals answer to
+the sites. It lives where K lives; vectors are NumPy's.
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from postlin._typing import Array, Marginals
+from postlin.linalg.arrays import Matrix, column_products, diagonal, on_host, place_of
+from postlin.linalg.factor import Correlation, Downdate, Factor
+from postlin.linalg.tiles import TiledCorrelation, TiledFactor, whole_times
+from postlin.linalg.triangles import times
+from postlin.rules.sites import Sites, SiteView
+
+#: √τ is kept above this: sites so weak change no bit of B, but can be divided by, and B⁻¹ be squared.
+_WEAKEST = 1e-70
+
+
+class GaussianPosterior:
+    """N(μ₀, K) times sites, normalised. One factorisation, made on construction."""
+
+    def __init__(self, K: Matrix, prior_mean: Array, sites: Sites) -> None:
+        self.K = K
+        self._is_host = place_of(K).is_host
+        self._k = diagonal(K)
+        self.prior_mean = prior_mean
+        self.sites = sites
+        tau, nu = sites
+        self._root = np.sqrt(np.maximum(tau, _WEAKEST**2))
+        self.half_log_det = self._factor.half_log_det
+        target = nu - tau * prior_mean
+        # a = (I + TK)⁻¹(ν − τμ₀) and the posterior mean is μ₀ + K a
+        self.weights: Array = self._root * self._factor.solve(target / self._root)
+        mean = times(K.T, self.weights) if self._is_host else whole_times(K, self.weights)
+        strong = tau * self._k > 1.0
+        mean[strong] = (target[strong] - self.weights[strong]) / tau[strong]
+        self._downdate = self._negative() if (tau < 0).any() else None
+        if self._downdate:
+            mean += self._downdate.shift(target)
+            self.half_log_det += self._downdate.half_log_det
+            negative = self._downdate.negative
+            self.weights -= np.maximum(tau, 0.0) * self._downdate.shift(target)
+            self.weights[negative] = target[negative] - tau[negative] * mean[negative]
+        self.mean: Array = mean + prior_mean
+
+    @cached_property
+    def _factor(self) -> Factor | TiledFactor:
+        return Factor(self.K, self._root) if self._is_host else TiledFactor(self.K, self._root)
+
+    def release(self) -> None:
+        """Give the array back. What is known stays; what else is asked for costs a factorisation."""
+        self.__dict__.pop("_factor", None)
+        self.__dict__.pop("correlation", None)
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the next question costs a factorisation."""
+        return not {"_factor", "correlation"} & self.__dict__.keys()
+
+    @cached_property
+    def _from_positive(self) -> tuple[Array, Array]:
+        """Variances and 1 − τv given the positive sites alone: (1 − B⁻¹)ᵢᵢ/τᵢ and (B⁻¹)ᵢᵢ."""
+        gap, gain = self._factor.diagonals()
+        return gain / self._root**2, gap
+
+    @cached_property
+    def _marginals(self) -> tuple[Array, Array]:
+        variance, gap = self._from_positive
+        if self._downdate:
+            tau, widening = self.sites.tau, self._downdate.widening
+            variance = variance + widening
+            gap = np.where(tau > 0, gap - tau * widening, 1.0 - tau * variance)
+        return variance, gap
+
+    @property
+    def variance(self) -> Array:
+        """Posterior variances."""
+        return self._marginals[0]
+
+    @property
+    def gap(self) -> Array:
+        """1 − τ v, to full precision."""
+        return self._marginals[1]
+
+    @property
+    def view(self) -> SiteView:
+        """What the rules look at."""
+        return SiteView(self.mean, self.variance, *self.sites, self.gap)
+
+    @property
+    def view_without_variance(self) -> SiteView:
+        """``view`` for rules that look at means alone, at half the price.
+
+        In place of variances what they would be without the neighbours, k/(1 + τk): no smaller.
+        """
+        tau, k = self.sites.tau, self._k
+        gap = 1.0 / (1.0 + np.maximum(tau, 0.0) * k)
+        return SiteView(self.mean, gap * k, *self.sites, gap)
+
+    def _negative(self) -> Downdate:
+        negative = np.flatnonzero(self.sites.tau < 0)
+        return Downdate(self.sites.tau, negative, self._columns_from_positive(negative))
+
+    def _columns_from_positive(self, index: np.ndarray) -> Array:
+        """Columns of the covariance given the positive sites alone."""
+        variance, _ = self._from_positive
+        chosen = np.zeros((len(variance), len(index)), order="F")
+        chosen[index, np.arange(len(index))] = 1.0
+        columns: Array = -self._factor.solve(chosen) / self._root[:, None] / self._root[index]
+        columns[index, np.arange(len(index))] = variance[index]
+        return columns
+
+    @cached_property
+    def correlation(self) -> Correlation | TiledCorrelation:
+        """Of the posterior; its array is the factor's, which is given up."""
+        sigma = np.sqrt(self.variance)
+        factor = self._factor
+        del self._factor
+        # Σᵢⱼ = −(B⁻¹)ᵢⱼ/√τᵢτⱼ off the diagonal
+        spread = self._downdate.spread / sigma if self._downdate else None
+        return factor.into_correlation(1.0 / (self._root * sigma), spread)
+
+    @property
+    def covariance(self) -> Matrix:
+        """Σ = (K⁻¹ + T)⁻¹, as a matrix of its own."""
+        return self.correlation.covariance(np.sqrt(self.variance), self.variance)
+
+    def lower_covariance(self) -> Array:
+        """The lower triangle of Σ in an array of NumPy's; above it stands nothing of use."""
+        assert isinstance(self.correlation, Correlation)
+        return self.correlation.lower_covariance(np.sqrt(self.variance), self.variance)
+
+    @property
+    def log_normaliser(self) -> float:
+        """Log ∫ N(f; μ₀, K) Πᵢ exp(νᵢfᵢ − τᵢfᵢ²/2) df."""
+        tau, nu = self.sites
+        mu = self.prior_mean
+        at_prior_mean = float(mu @ (nu - 0.5 * tau * mu))
+        fit = 0.5 * float((nu - tau * mu) @ (self.mean - mu))
+        return at_prior_mean + fit - self.half_log_det
+
+    def predict_mean(self, cross: Matrix, prior_mean: Array | float = 0.0) -> Array:
+        """Latent means at new points, from k(training, new), which is where K is."""
+        mean: Array = prior_mean + on_host(cross.T @ place_of(cross).put(self.weights))
+        return mean
+
+    def predict(
+        self, cross: Matrix, prior_variance: Array, prior_mean: Array | float = 0.0
+    ) -> Marginals:
+        """Latent marginals at new points, from k(training, new) and k(new, new)'s diagonal."""
+        variance = prior_variance - self._explained(cross)
+        # No subtraction from k(x, x) can resolve a variance below its last bit.
+        variance = np.maximum(variance, np.finfo(float).eps * prior_variance)
+        return Marginals(self.predict_mean(cross, prior_mean), variance)
+
+    def predict_jointly(self, cross: Matrix, prior_covariance: Array) -> tuple[Array, Array]:
+        """Latent means and their covariance at new points, from k(training, new) and k(new, new)."""
+        whitened, widening = self._whitened(cross)
+        covariance = prior_covariance - on_host(whitened.T @ whitened)
+        if widening is not None:
+            covariance += on_host(widening.T @ widening)
+        return self.predict_mean(cross), covariance
+
+    def _explained(self, cross: Matrix) -> Array:
+        """The diagonal of crossᵀ Q cross with Q = T − TΣT = (K + T⁻¹)⁻¹."""
+        whitened, widening = self._whitened(cross)
+        explained = _squares(whitened)
+        if widening is not None:
+            explained -= _squares(widening)
+        return explained
+
+    def _whitened(self, cross: Matrix) -> tuple[Matrix, Matrix | None]:
+        """A and, where there are negative sites, D such that crossᵀ Q cross = AᵀA − DᵀD."""
+        # T − TΣT itself would lose digits; and from L⁻¹ there would be other bits than from a file
+        if "correlation" in self.__dict__ or self._factor.is_inverted:
+            self.release()
+        whitened = self._factor.whiten_cross(cross)
+        if self._downdate is None:
+            return whitened, None
+        return whitened, place_of(cross).put(self._downdate.response) @ cross
+
+    def pull_back(self, mean_bar: Array, variance_bar: Array) -> Matrix:
+        """∂/∂K of log ∫ prior × sites + m̄·mean + v̄·variance, at fixed sites; symmetric.
+
+        With R = I − ΣT = (I + KT)⁻¹ and Q = T − TΣT that is
+        Rᵀ V̄ R + ½(Rᵀm̄ aᵀ + a m̄ᵀR + a aᵀ − Q), put together from C = D⁻¹ΣD⁻¹, D = diag(σ).
+        """
+        C, a, gap, tau = self.correlation, self.weights, self.gap, self.sites.tau
+        sigma = np.sqrt(self.variance)
+        pull = tau * sigma
+        through_mean = gap * mean_bar - pull * C.off_diagonal_times(sigma * mean_bar)
+        K_bar = C.weighted_square(pull, sigma**2 * variance_bar)
+        C.add_products(K_bar, 0.25 * pull - sigma * gap * variance_bar, pull)
+        rest = 0.5 * through_mean + 0.25 * a
+        return C.add_outer(K_bar, rest, a, gap**2 * variance_bar - 0.5 * tau * gap)
+
+
+def _squares(columns: Matrix) -> Array:
+    """The sum of squares of every column."""
+    sums: Array = on_host(column_products(columns, columns))
+    return sums

@@ -1,0 +1,219 @@
+"""The Gaussian posterior of all contrasts of all points, given sites in matrices.
+
+One matrix of (n D)²: the Cholesky factor of B = I + Sᵀ prior S, T = S Sᵀ block by block; then its
+inverse, for the variances; then the posterior correlation where somebody asks for it. As for
+two classes all follows from B⁻¹: Vᵢ = Sᵢ⁻ᵀ(I − (B⁻¹)ᵢᵢ)Sᵢ⁻¹ and Σᵢⱼ = −Sᵢ⁻ᵀ(B⁻¹)ᵢⱼSⱼ⁻¹.
+"""
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import blas
+
+from postlin._typing import Array
+from postlin.exceptions import NotPositiveDefiniteError
+from postlin.linalg.blocks import BlockCorrelation, BlockFactor, root_of, symmetric, times
+from postlin.linalg.threads import in_batches
+from postlin.linalg.triangles import diagonal_of
+from postlin.rules.sites import Sites
+
+
+class Prior(NamedTuple):
+    """Covariance matrices (n, n), or with other points (n, m), and directions (M, D) for each."""
+
+    covariances: list[Array]
+    directions: list[Array]
+
+    @classmethod
+    def of(cls, covariances: list[Array], H: Array) -> "Prior":
+        """One covariance shared by all contrasts, or one for each class."""
+        if len(covariances) == 1:
+            return cls(covariances, [np.eye(H.shape[1])])
+        return cls(covariances, [row[None] for row in H])
+
+    def add_noise(self, levels: list[float], parts: Array) -> None:
+        """Add to the covariances parts (n,) of white noise, in place."""
+        for K, level in zip(self.covariances, levels, strict=True):
+            diagonal_of(K)[:] += level * parts
+
+    def noise(self, levels: list[float]) -> Array:
+        """The covariance (D, D) that white noise of the kernels makes."""
+        parts = zip(levels, self.directions, strict=True)
+        total: Array = np.sum([level * d.T @ d for level, d in parts], axis=0)
+        return total
+
+    @property
+    def dimension(self) -> int:
+        """D, the number of contrasts."""
+        return int(self.directions[0].shape[1])
+
+    def times(self, x: Array) -> Array:
+        """The prior covariance, transposed where it is with other points, times x, (n, D)."""
+        parts = zip(self.covariances, self.directions, strict=True)
+        product: Array = np.sum([(K.T @ (x @ d.T)) @ d for K, d in parts], axis=0)
+        return product
+
+    def between(self, S: Array) -> Array:
+        """Sᵀ prior S, (n D, n D), for blocks S (n, D, D): the lower triangle, in Fortran's order."""
+        n, D, _ = S.shape
+        result = np.empty((n * D, n * D), order="F")
+        turned = [np.einsum("mb,iba->iam", d, S).reshape(n * D, -1) for d in self.directions]
+
+        def work(part: slice) -> None:
+            columns = slice(part.start * D, part.stop * D)
+            target = result.T[columns, columns.start :]
+            target[:] = 0.0
+            for K, t in zip(self.covariances, turned, strict=True):
+                block = (t[columns] @ t[columns.start :].T).reshape(-1, D, n - part.start, D)
+                block *= K[part, None, part.start :, None]
+                target += block.reshape(target.shape)
+
+        in_batches(work, n, n * D * D)
+        return result
+
+    def right_of(self, S: Array) -> Array:
+        """Sᵀ prior, (n D, m D)."""
+        n, D, _ = S.shape
+        m = self.covariances[0].shape[1]
+        total = np.zeros((n, D, m, D))
+        for K, d in zip(self.covariances, self.directions, strict=True):
+            turned = np.einsum("mb,iba,mc->iac", d, S, d, optimize=True)
+            total += np.einsum("ij,iac->iajc", K, turned, optimize=True)
+        return total.reshape(n * D, m * D)
+
+    def add_to(self, sigma: Array) -> None:
+        """Add the prior covariance to a matrix (n D, n D)."""
+        n = len(self.covariances[0])
+        view = sigma.reshape(n, self.dimension, n, self.dimension)
+        for K, d in zip(self.covariances, self.directions, strict=True):
+            gram = d.T @ d
+            for a, b in zip(*np.nonzero(gram), strict=True):
+                view[:, a, :, b] += gram[a, b] * K
+
+    def blocks(self, variances: list[Array] | None = None) -> Array:
+        """Prior covariances of each point's contrasts, (n, D, D), from the kernels' diagonals."""
+        diagonals = variances or [K.diagonal() for K in self.covariances]
+        parts = zip(diagonals, self.directions, strict=True)
+        total: Array = np.sum([k[:, None, None] * (d.T @ d) for k, d in parts], axis=0)
+        return total
+
+
+#: Roots of T's eigenvalues are kept above this: so weak they change no bit of B, but can be divided by.
+_WEAKEST = 1e-100
+
+
+class JointPosterior:
+    """A prior times sites, normalised. One factorisation, made on construction."""
+
+    def __init__(self, prior: Prior, sites: Sites) -> None:
+        self.prior = prior
+        self.sites = sites
+        values, vectors = np.linalg.eigh(sites.tau)
+        roots = np.sqrt(np.maximum(values, _WEAKEST**2))[:, None, :]
+        self._S = vectors * roots  # T = S Sᵀ
+        self._inverse_S = np.swapaxes(vectors / roots, 1, 2)
+        self.half_log_det = self._factor.half_log_det
+        # a = (I + T prior)⁻¹ ν and the mean is prior · a
+        target = times(np.swapaxes(self._S, 1, 2), prior.times(sites.nu))
+        inner = self._factor.solve(target.ravel()).reshape(sites.nu.shape)
+        self.weights: Array = sites.nu - times(self._S, inner)
+        self.mean: Array = prior.times(self.weights)
+
+    @cached_property
+    def _factor(self) -> BlockFactor:
+        return BlockFactor(self.prior.between(self._S), len(self._S))
+
+    @cached_property
+    def variance(self) -> Array:
+        """Posterior covariances of each point's contrasts, (n, D, D)."""
+        gains, inverse = self._factor.gains(), self._inverse_S
+        return symmetric(np.swapaxes(inverse, 1, 2) @ gains @ inverse)
+
+    @cached_property
+    def root(self) -> Array:
+        """Lower triangular roots of the variances."""
+        try:
+            return root_of(self.variance)
+        except np.linalg.LinAlgError:
+            raise NotPositiveDefiniteError("a posterior variance has no digit left.") from None
+
+    @cached_property
+    def correlation(self) -> BlockCorrelation:
+        """L⁻¹ Σ L⁻ᵀ with the roots L; its array is the factor's, which is given up."""
+        scale = self._inverse_S @ np.swapaxes(np.linalg.inv(self.root), 1, 2)
+        array = self._factor.into_inverse()
+        del self._factor
+        return BlockCorrelation(array, scale)
+
+    @property
+    def covariance(self) -> Array:
+        """Σ, (n D, n D), as a matrix of its own."""
+        return self.correlation.scaled(self.root)
+
+    @property
+    def log_normaliser(self) -> float:
+        """Log ∫ prior Πᵢ exp(νᵢᵀuᵢ − ½ uᵢᵀTᵢuᵢ) du."""
+        return 0.5 * float(np.sum(self.sites.nu * self.mean)) - self.half_log_det
+
+    def release(self) -> None:
+        """Give the matrix back; what else is asked for costs a factorisation."""
+        for name in ("_factor", "correlation"):
+            self.__dict__.pop(name, None)
+
+    def _whitened(self, prior: Prior) -> Array:
+        """L⁻¹ Sᵀ prior, in columns, with B = L Lᵀ."""
+        if "correlation" in self.__dict__ or self._factor.is_inverted:
+            self.release()
+        return self._factor.whiten(np.asfortranarray(prior.right_of(self._S)), overwrite=True)
+
+    def predict(self, cross: Prior, variances: list[Array]) -> tuple[Array, Array]:
+        """Means (m, D) and covariances (m, D, D) at new points, from covariances with them."""
+        return cross.times(self.weights), _explained_away(
+            self._whitened(cross), cross.blocks(variances)
+        )
+
+    def predict_jointly(self, cross: Prior, new: Prior) -> tuple[Array, Array]:
+        """Means (m, D) and the covariance (m D, m D) of new points."""
+        W = self._whitened(cross)
+        covariance = -(W.T @ W)
+        new.add_to(covariance)
+        return cross.times(self.weights), symmetric(covariance)
+
+    def pull_back(self, mean_bar: Array, variance_bar: Array) -> list[Array]:
+        """∂/∂K, for every K, of log ∫ prior × sites + m̄·mean + V̄·variance at fixed sites.
+
+        With R = I − ΣT and Q = T − TΣT the derivative by the whole prior is
+        Rᵀ V̄ R + ½(Rᵀm̄ aᵀ + a m̄ᵀR + a aᵀ − Q); a kernel has its part of it along its directions.
+        """
+        n, D = self.sites.nu.shape
+        T, L, C, a = self.sites.tau, self.root, self.correlation, self.weights
+        up, inverse = np.swapaxes(L, 1, 2), np.linalg.inv(L)
+        Rm = mean_bar - times(T, times(L, C.times(times(up, mean_bar))))
+        scaled_bar = up @ variance_bar @ L
+        own = np.arange(n)
+        parts = []
+        for directions in self.prior.directions:
+            K_bar = np.zeros((n, n), order="F")
+            for d in directions:
+                u = (up @ T) @ d
+                along = C.along(u)  # (n, D, n): L⁻¹ Σ T d
+                half = np.outer(Rm @ d + 0.5 * (a @ d), a @ d)
+                K_bar += 0.5 * (half + half.T)
+                K_bar += 0.5 * np.einsum("ia,iaj->ij", u, along)
+                K_bar[own, own] -= 0.5 * (T @ d) @ d
+                along *= -1.0
+                along[own, :, own] += inverse @ d  # L⁻¹ R d
+                weighted = scaled_bar @ along
+                K_bar += blas.dgemm(
+                    1.0, along.reshape(n * D, n).T, weighted.reshape(n * D, n).T, trans_b=1
+                )
+            parts.append(symmetric(K_bar))
+        return parts
+
+
+def _explained_away(W: Array, prior_blocks: Array) -> Array:
+    """Prior blocks − W_iᵀ W_i for the blocks of columns of W."""
+    m, D, _ = prior_blocks.shape
+    columns = W.T.reshape(m, D, -1)
+    return symmetric(prior_blocks - columns @ np.swapaxes(columns, 1, 2))

@@ -1,0 +1,181 @@
+"""Softmax at Gaussians: label probabilities, their slopes, and the derivatives of both.
+
+A point's contrasts are u = m + L z with V = L Lᵀ and z standard normal. In these units all that a rule
+asks is
+
+    p̄_c = E[p_c],   G_c = E[z | c],   A = Σ_c p̄_c G_c G_cᵀ,
+
+where p_c is softmax's probability of class c and G_c = Lᵀ ∇ log p̄_c. A is the covariance of the
+conditional means of z: so I − A, the mean of its conditional covariances, is positive semi-definite.
+The scalars of the binary likelihoods are g₊ and g₋ for G, and −g₊g₋ v for A.
+
+Expectations are sums over nodes, of which there are many: they are made for a few points at a time,
+and nothing of their size is kept.
+"""
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+from postlin._typing import Array
+from postlin.linalg.threads import in_batches
+
+#: Nodes in one dimension.
+_LINE = 160
+#: Beyond so many standard deviations a normal has no mass that a double could tell.
+_REACH = 8.5
+
+
+@cache
+def normal_nodes(dimension: int, count: int) -> tuple[Array, Array]:
+    """Nodes (Q, dimension) and their weights; ``count`` of them in two dimensions and more."""
+    if dimension == 1:  # equal steps: for a Gaussian as good as any rule, and better for a step
+        x = np.linspace(-_REACH, _REACH, _LINE)
+        weights = np.exp(-0.5 * x**2)
+        weights /= weights.sum()
+        return x[:, None] / np.sqrt(weights @ x**2), weights
+    # product rules of Gauss and Hermite are poor where softmax is a step, even in two dimensions
+    half = qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(0)).random(count // 2)
+    z = ndtri(half)
+    z = np.concatenate([z, -z])
+    # a triangular root of their covariance makes it one; the mean is zero by symmetry
+    z = np.linalg.solve(np.linalg.cholesky(z.T @ z / len(z)), z.T).T
+    return z, np.full(len(z), 1.0 / len(z))
+
+
+@cache
+def contrasts(n_classes: int) -> Array:
+    """H, (C, C − 1): orthonormal columns that sum to zero. Softmax does not see anything else."""
+    helmert = np.zeros((n_classes, n_classes - 1))
+    for k in range(1, n_classes):
+        helmert[:k, k - 1] = 1.0
+        helmert[k, k - 1] = -float(k)
+        helmert[:, k - 1] /= np.sqrt(k * (k + 1.0))
+    return helmert
+
+
+class AtNodes:
+    """Softmax at the nodes of a few points."""
+
+    def __init__(self, mean: Array, root: Array, H: Array, z: Array, weights: Array) -> None:
+        self.z = z
+        self.scaled: Array = H @ root  # (b, C, D)
+        log_p = self.scaled @ z.T
+        log_p += (mean @ H.T)[:, :, None]
+        log_p -= log_p.max(axis=1, keepdims=True)
+        log_p -= np.log(np.exp(log_p).sum(axis=1, keepdims=True))
+        self.log_p: Array = log_p  # (b, C, Q)
+        top = log_p.max(axis=2, keepdims=True)
+        given = np.exp(log_p - top)
+        given *= weights
+        total = given.sum(axis=2, keepdims=True)
+        given /= total
+        self.given: Array = given  # weights of the nodes given each class, (b, C, Q)
+        self.log_mean: Array = (top + np.log(total))[:, :, 0]  # log p̄, (b, C)
+
+    @property
+    def slopes(self) -> Array:
+        """G, (b, C, D)."""
+        G: Array = self.given @ self.z
+        return G
+
+    def spread(self, y: np.ndarray) -> Array:
+        """E[z zᵀ | y], (b, D, D)."""
+        weighted = self.given[np.arange(len(y)), y][:, None, :] * self.z.T
+        moments: Array = weighted @ self.z
+        return moments
+
+    @cached_property
+    def _middle(self) -> Array:
+        """Σ_c p_c scaled_c, (b, D, Q): what the slope of log p_c is measured from."""
+        middle: Array = np.swapaxes(self.scaled, 1, 2) @ np.exp(self.log_p)
+        return middle
+
+    def log_slopes(self, y: np.ndarray) -> tuple[Array, Array]:
+        """Derivatives of log p̄_y by shift and stretch, dm = L shift and dL = L stretch."""
+        rows = np.arange(len(y))
+        by_z = self.scaled[rows, y][:, :, None] - self._middle
+        by_z *= self.given[rows, y][:, None, :]
+        return by_z.sum(axis=2), by_z @ self.z
+
+    def responses(self, products: Array) -> Array:
+        """E[product · ∂ log p_c/∂z | c], (b, C, D, U), for products (Q, U) of coordinates."""
+        by_z = self.scaled[:, :, :, None] - self._middle[:, None]
+        by_z *= self.given[:, :, None, :]
+        means: Array = by_z @ products
+        return means
+
+
+@dataclass(frozen=True)
+class SoftmaxMoments:
+    """Softmax averaged over Gaussians N(m, L Lᵀ), point by point."""
+
+    log_mean: Array  # log p̄, (n, C)
+    slopes: Array  # G, (n, C, D)
+
+    @classmethod
+    def at(cls, mean: Array, root: Array, H: Array, z: Array, weights: Array) -> "SoftmaxMoments":
+        """At means (n, D) and lower triangular roots (n, D, D)."""
+        log_mean = np.empty((len(mean), len(H)))
+        slopes = np.empty((len(mean), *H.shape))
+
+        def work(part: slice) -> None:
+            at_nodes = AtNodes(mean[part], root[part], H, z, weights)
+            log_mean[part], slopes[part] = at_nodes.log_mean, at_nodes.slopes
+
+        in_batches(work, len(mean), H.shape[0] * len(z))
+        return cls(log_mean, slopes)
+
+    @cached_property
+    def mean(self) -> Array:
+        """p̄, (n, C)."""
+        return np.exp(self.log_mean)
+
+    @cached_property
+    def explained(self) -> Array:
+        """A, (n, D, D)."""
+        G = self.slopes
+        A: Array = np.swapaxes(self.mean[:, :, None] * G, 1, 2) @ G
+        return A
+
+
+def label_slopes(
+    y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array
+) -> tuple[Array, Array, Array]:
+    """Log p̄_y, (n,), and its derivatives by shift, (n, D), and stretch, (n, D, D)."""
+    value, shift, stretch = np.empty(len(y)), np.empty_like(mean), np.empty_like(root)
+
+    def work(part: slice) -> None:
+        at_nodes = AtNodes(mean[part], root[part], H, z, weights)
+        value[part] = np.take_along_axis(at_nodes.log_mean, y[part, None], axis=1)[:, 0]
+        shift[part], stretch[part] = at_nodes.log_slopes(y[part])
+
+    in_batches(work, len(y), H.shape[0] * len(z))
+    return value, shift, stretch
+
+
+def label_spread(y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array) -> Array:
+    """E[z zᵀ | y], (n, D, D)."""
+    spread = np.empty_like(root)
+
+    def work(part: slice) -> None:
+        spread[part] = AtNodes(mean[part], root[part], H, z, weights).spread(y[part])
+
+    in_batches(work, len(y), H.shape[0] * len(z))
+    return spread
+
+
+class Softmax:
+    """p(y = c|f) = exp(f_c)/Σ exp(f): the likelihood of all classes at a time. It has no parameters."""
+
+    name: ClassVar[str] = "softmax"
+    free: ClassVar[dict[str, tuple[float, float]]] = {}
+    other_starts: ClassVar[list[dict[str, float]]] = []
+
+    def replaced(self, **parameters: float) -> "Softmax":
+        """Itself."""
+        return self

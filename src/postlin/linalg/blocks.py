@@ -1,0 +1,165 @@
+"""Small matrices, one a point, and the large matrix that they make: its factor, its correlation."""
+
+import numpy as np
+from scipy.linalg import blas
+
+from postlin._typing import Array
+from postlin.exceptions import NotPositiveDefiniteError
+from postlin.linalg.factor import Cholesky
+from postlin.linalg.threads import in_batches
+from postlin.linalg.triangles import clear_corners, diagonal_of, gains_before, mirror
+
+
+class BlockFactor(Cholesky):
+    """As for two classes, with blocks of D × D in place of numbers."""
+
+    def __init__(self, B: Array, n: int) -> None:
+        """Take over the array of B − I, of which the lower triangle is looked at."""
+        self._n, self._D = n, len(B) // n
+        clear_corners(B, self._D)
+        diagonal = diagonal_of(B)
+        self._added = diagonal.copy()
+        diagonal += 1.0
+        super().__init__(B)
+
+    def gains(self) -> Array:
+        """I − (B⁻¹)ᵢᵢ, (n, D, D), to full precision. To be asked for first: L becomes L⁻¹.
+
+        As for two classes; squares and products below the diagonal of L⁻¹ are small where they are.
+        """
+        n, D = self._n, self._D
+        before = self._squares_before()
+        diagonal = diagonal_of(self._invert())
+        ends = diagonal.copy()
+        diagonal[:] = 0.0
+        gains = np.empty((n, D, D))
+        rows = self._array.T
+
+        def work(part: slice) -> None:
+            for i in range(part.start, part.stop):
+                here = slice(i * D, (i + 1) * D)
+                below = rows[here, i * D :]
+                mixed = ends[here] * rows[here, here]
+                gains[i] = -(below @ below.T) - mixed - mixed.T
+
+        in_batches(work, n, n * D * D)
+        diagonal[:] = ends
+        np.einsum("naa->na", gains)[:] += gains_before(self._added, before, ends).reshape(n, D)
+        return gains
+
+    def _squares_before(self) -> Array:
+        """Sums of squares of the rows of L, without its diagonal."""
+        n, D = self._n, self._D
+        diagonal = diagonal_of(self._array)
+        ends = diagonal.copy()
+        diagonal[:] = 0.0
+        total = np.zeros(n * D)
+        for i in range(n):
+            part = self._array.T[i * D : (i + 1) * D, i * D :]
+            total[i * D :] += np.einsum("ak,ak->k", part, part)
+        diagonal[:] = ends
+        return total
+
+
+class BlockCorrelation:
+    """C, (n D)²: every point's own block is the identity."""
+
+    def __init__(self, inverse: Array, scale: Array) -> None:
+        """Take over B⁻¹, in the lower triangle: off those blocks Cᵢⱼ = −Uᵢᵀ(B⁻¹)ᵢⱼUⱼ."""
+        self._n, self._D, _ = scale.shape
+        n, D = self._n, self._D
+        up = -np.swapaxes(scale, 1, 2)
+
+        def work(part: slice) -> None:
+            for j in range(part.start, part.stop):
+                columns = inverse.T[j * D : (j + 1) * D, j * D :]
+                turned = (up[j] @ columns).reshape(D, n - j, D)
+                blocks = columns.reshape(D, n - j, D)  # a view, to be written to
+                np.matmul(turned.transpose(1, 0, 2), scale[j:], out=blocks.transpose(1, 0, 2))
+                blocks[:, 0] = np.eye(D)
+
+        in_batches(work, n, n * D * D)
+        self._array = mirror(inverse)
+
+    def times(self, x: Array) -> Array:
+        """C x, for x (n, D)."""
+        product: Array = blas.dsymv(1.0, self._array, x.ravel(), lower=1)
+        return product.reshape(x.shape)
+
+    def sandwich(self, P: Array) -> Array:
+        """Σⱼ Cᵢⱼ Pⱼ Cⱼᵢ, (n, D, D), for symmetric P."""
+        n, D = self._n, self._D
+        found = np.empty((n, D, D))
+
+        def work(part: slice) -> None:
+            right = np.empty((D, n, D))
+            for i in range(part.start, part.stop):
+                rows = self._array.T[i * D : (i + 1) * D]
+                blocks = rows.reshape(D, n, D).transpose(1, 0, 2)
+                np.matmul(blocks, P, out=right.transpose(1, 0, 2))
+                np.matmul(right.reshape(D, n * D), rows.T, out=found[i])
+
+        in_batches(work, n, n * D * D)
+        return found
+
+    def columns(self, i: int) -> Array:
+        """Cⱼᵢ for all j, (n, D, D), as an array of its own."""
+        n, D = self._n, self._D
+        return self._array.T[i * D : (i + 1) * D].reshape(D, n, D).transpose(1, 2, 0).copy()
+
+    def along(self, u: Array) -> Array:
+        """Cᵢⱼ uⱼ, (n, D, n), for u (n, D)."""
+        n, D = self._n, self._D
+        found = np.empty((n, D, n))
+
+        def work(part: slice) -> None:
+            rows = self._array.T[part.start * D : part.stop * D].reshape(-1, D, n, D)
+            np.einsum("iajb,jb->iaj", rows, u, out=found[part])
+
+        in_batches(work, n, n * D * D)
+        return found
+
+    def scaled(self, root: Array) -> Array:
+        """L C Lᵀ for blocks L on the diagonal, as a matrix of its own."""
+        n, D = self._n, self._D
+        left = (root @ self._array.T.reshape(n, D, n * D)).reshape(n * D, n, D)
+        result: Array = np.matmul(left.transpose(1, 0, 2), np.swapaxes(root, 1, 2))
+        return result.transpose(1, 0, 2).reshape(n * D, n * D)
+
+
+def symmetric(matrices: Array) -> Array:
+    """(M + Mᵀ)/2."""
+    return 0.5 * (matrices + np.swapaxes(matrices, -1, -2))
+
+
+def inverted(matrices: Array) -> Array:
+    """Point by point."""
+    try:
+        return np.asarray(np.linalg.inv(matrices), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        raise NotPositiveDefiniteError("a site or a marginal is singular to rounding.") from None
+
+
+def root_of(matrices: Array) -> Array:
+    """Lower triangular roots, point by point."""
+    return np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
+
+
+def times(matrices: Array, vectors: Array) -> Array:
+    """Point by point."""
+    product: Array = (matrices @ vectors[:, :, None])[:, :, 0]
+    return product
+
+
+def outer(one: Array, other: Array) -> Array:
+    """Point by point."""
+    product: Array = one[:, :, None] * other[:, None]
+    return product
+
+
+def half_lower(matrices: Array) -> Array:
+    """The lower triangles with half the diagonals: the change of a Cholesky factor, in its units."""
+    lower = np.tril(matrices)
+    diagonal = np.einsum("nii->ni", lower)
+    diagonal *= 0.5
+    return lower

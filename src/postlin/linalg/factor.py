@@ -1,0 +1,269 @@
+"""I plus a positive semi-definite matrix, and all that is asked of it, in one array.
+
+The array holds a lower triangle in LAPACK's order: of the matrix, then of its Cholesky factor L, then
+of L⁻¹, at last of the inverse. Eigenvalues are at least one: no jitter, ever.
+"""
+
+import numpy as np
+from scipy.linalg import blas, lapack, solve_triangular
+
+from postlin._typing import Array
+from postlin.exceptions import NotPositiveDefiniteError
+from postlin.linalg.threads import FEW_ROWS
+from postlin.linalg.triangles import (
+    clear_corners,
+    diagonal_of,
+    gains_before,
+    inverted,
+    lower_panels,
+    mirror,
+    panels,
+    times,
+)
+
+#: Columns of a panel in a product, the best of those measured.
+_WIDE = 176
+
+
+class Correlation:
+    """A correlation matrix C and its entries' squares, both with ones on the diagonal.
+
+    Off it C = −U G U, with U = diag(unit): below the diagonal of an array stands G, above it G∘G, on it
+    zero. Only vectors are ever multiplied by U. Squares of few rows have an array for themselves.
+    """
+
+    def __init__(self, inverse: Array, unit: Array) -> None:
+        """Take over B⁻¹, in the lower triangle; in the blocks on the diagonal zeros stand above it."""
+        diagonal_of(inverse)[:] = 0.0
+        self._array = inverse
+        self._unit, self._unit_squared = unit, unit**2
+        self._apart = len(unit) <= FEW_ROWS
+        self._squares = _squares(inverse) if self._apart else _with_squares(inverse)
+
+    def times(self, x: Array) -> Array:
+        """C x."""
+        product = self.off_diagonal_times(x)
+        product += x
+        return product
+
+    def off_diagonal_times(self, x: Array) -> Array:
+        """(C − I) x."""
+        product = times(self._array, self._unit * x)
+        product *= -self._unit
+        return product
+
+    def squared_times(self, x: Array) -> Array:
+        """(C∘C) x."""
+        right = self._unit_squared * x
+        product: Array = blas.dsymv(1.0, self._squares, right, lower=int(self._apart))
+        product *= self._unit_squared
+        product += x
+        return product
+
+    def dense(self) -> Array:
+        """C as a matrix of its own."""
+        return self.covariance(np.ones_like(self._unit), np.ones_like(self._unit))
+
+    def lower_covariance(self, sigma: Array, variance: Array) -> Array:
+        """The lower triangle of diag(σ) C diag(σ); above it stands nothing of use."""
+        covariance = np.zeros((len(sigma), len(sigma)), order="F")
+        scale = self._unit * sigma
+        for rows, columns in lower_panels(len(sigma)):
+            part = covariance[rows, columns]
+            np.multiply(self._array[rows, columns], -scale[rows, None], out=part)
+            part *= scale[columns]
+        diagonal_of(covariance)[:] = variance
+        return covariance
+
+    def covariance(self, sigma: Array, variance: Array) -> Array:
+        """Σ = diag(σ) C diag(σ)."""
+        return mirror(self.lower_covariance(sigma, variance))
+
+    def weighted_square(self, outer: Array, inner: Array) -> Array:
+        """D (C − I) W (C − I) D, with D = diag(outer) and W = diag(inner): the lower triangle."""
+        n = len(outer)
+        result = np.zeros((n, n), order="F")
+        outer, weight = self._unit * outer, self._unit * np.sqrt(np.abs(inner))
+        for columns in panels(n, n if self._apart else _WIDE):
+            panel = self._columns(columns)
+            panel *= outer[:, None]
+            panel *= weight[columns]
+            for sign in (1.0, -1.0):
+                part = panel.T[sign * inner[columns] > 0].T
+                if part.shape[1]:
+                    result = blas.dsyrk(sign, part, beta=1.0, c=result, lower=1, overwrite_c=1)
+        return result
+
+    def _columns(self, columns: slice) -> Array:
+        """Those of G, in an array of their own."""
+        if self._apart:  # then they are all
+            return mirror(self._array.copy(order="F"))
+        panel = np.empty((len(self._unit), columns.stop - columns.start), order="F")
+        panel[: columns.start] = self._array[columns, : columns.start].T
+        panel[columns.stop :] = self._array[columns.stop :, columns]
+        corner = np.tril(self._array[columns, columns])
+        panel[columns] = corner + corner.T
+        return panel
+
+    def add_products(self, result: Array, left: Array, right: Array) -> None:
+        """Add (left rightᵀ + right leftᵀ)∘(C − I), the lower triangle."""
+        left, right = -self._unit * left, self._unit * right
+        for rows, columns in lower_panels(len(left)):
+            bracket = np.outer(right[columns], left[rows]).T  # in the order of the arrays
+            bracket += np.outer(left[columns], right[rows]).T
+            bracket *= self._array[rows, columns]
+            result[rows, columns] += bracket
+
+    def add_outer(self, result: Array, left: Array, right: Array, on_diagonal: Array) -> Array:
+        """Add left rightᵀ + right leftᵀ and a diagonal, and complete the upper triangle."""
+        result = blas.dsyr2(1.0, left, right, a=result, lower=1, overwrite_a=1)
+        diagonal_of(result)[:] += on_diagonal
+        return mirror(result)
+
+
+def _squares(lower: Array) -> Array:
+    """Of a lower triangle, in another array."""
+    squares = np.empty_like(lower)
+    for rows, columns in lower_panels(len(lower)):
+        np.square(lower[rows, columns], out=squares[rows, columns])
+    return squares
+
+
+def _with_squares(lower: Array) -> Array:
+    """The array of a lower triangle, its squares now above the diagonal."""
+    for columns in panels(len(lower)):
+        corner = lower[columns, columns]
+        corner += np.square(corner.T)
+        np.square(lower[columns.stop :, columns].T, out=lower[columns, columns.stop :])
+    return lower
+
+
+class Downdate:
+    """What sites of negative precision change about the posterior of the others."""
+
+    def __init__(self, tau: Array, negative: np.ndarray, covariance: Array) -> None:
+        """``covariance`` holds the columns of the negative sites, given the others alone."""
+        self.negative = negative
+        strength = np.sqrt(-tau[negative])
+        columns = covariance * strength
+        downdate = -strength[:, None] * columns[negative]
+        diagonal_of(downdate)[:] += 1.0
+        factor, failed = lapack.dpotrf(downdate, lower=1, clean=1)
+        if failed:
+            raise NotPositiveDefiniteError("negative sites outweigh the prior and the other sites.")
+        self.half_log_det = float(np.log(factor.diagonal()).sum())
+        #: Σ = Σ₊ + spreadᵀ spread
+        self.spread: Array = solve_triangular(factor, columns.T, lower=True)
+        self.widening: Array = np.einsum("ij,ij->j", self.spread, self.spread)
+        # (I − Q₊K) rows of the negative sites, for the predictive variance
+        response = -np.maximum(tau, 0.0) * columns.T
+        response[np.arange(len(negative)), negative] += strength
+        self.response: Array = solve_triangular(factor, response, lower=True)
+
+    def shift(self, target: Array) -> Array:
+        """By how much the mean moves."""
+        moved: Array = self.spread.T @ (self.spread @ target)
+        return moved
+
+
+class Cholesky:
+    """B = L Lᵀ: solves with it, and its inverse."""
+
+    def __init__(self, B: Array) -> None:
+        """Take over an array, of which the lower triangle is looked at."""
+        self._array: Array
+        self._array, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=0)
+        if failed:
+            raise NotPositiveDefiniteError(
+                "the covariance matrix is not positive semi-definite, or holds NaN or infinity."
+            )
+        self.is_inverted = False  # whether the array holds L⁻¹ in place of L
+        self.half_log_det = float(np.log(self._array.diagonal()).sum())
+
+    def solve(self, x: Array) -> Array:
+        """B⁻¹ x, for one vector or for columns."""
+        return self.whiten(self.whiten(x), transposed=True, overwrite=True)
+
+    def whiten(self, columns: Array, *, transposed: bool = False, overwrite: bool = False) -> Array:
+        """L⁻¹ times a vector or columns, or L⁻ᵀ times them."""
+        result: Array
+        if columns.ndim == 1:
+            product = blas.dtrmv if self.is_inverted else blas.dtrsv
+            result = product(
+                self._array, columns, lower=1, trans=int(transposed), overwrite_x=int(overwrite)
+            )
+        else:
+            product = blas.dtrmm if self.is_inverted else blas.dtrsm
+            result = product(
+                1.0, self._array, columns, lower=1, trans_a=int(transposed), overwrite_b=int(overwrite)
+            )
+        return result
+
+    def _invert(self) -> Array:
+        """L⁻¹ in place of L."""
+        if not self.is_inverted:
+            self._array = inverted(self._array)
+            self.is_inverted = True
+        return self._array
+
+    def into_inverse(self) -> Array:
+        """The array, now with B⁻¹ in its lower triangle; the factor is gone."""
+        inverse, _ = lapack.dlauum(self._invert(), lower=1, overwrite_c=1)
+        del self._array
+        matrix: Array = inverse
+        return matrix
+
+
+class Factor(Cholesky):
+    """B = I + S K S, with S = diag(root)."""
+
+    def __init__(self, K: Array, root: Array) -> None:
+        n = len(root)
+        B = np.empty((n, n), order="F")
+        for rows, columns in lower_panels(n):
+            part = B[rows, columns]
+            np.multiply(K.T[rows, columns], root[rows, None], out=part)
+            part *= root[columns]
+        clear_corners(B)
+        diagonal = diagonal_of(B)
+        self._added = diagonal.copy()
+        diagonal += 1.0
+        super().__init__(B)
+        self._root = root
+
+    def whiten_cross(self, cross: Array) -> Array:
+        """L⁻¹ S times columns."""
+        return self.whiten(self._root[:, None] * cross, overwrite=True)
+
+    def diagonals(self) -> tuple[Array, Array]:
+        """Of B⁻¹ and of I − B⁻¹, to full precision. To be asked for first: L is inverted.
+
+        Squares below the diagonal of L⁻¹ are small where the second is: nothing cancels.
+        """
+        assert not self.is_inverted
+        weak = (self._added < 1.0).any()  # else these squares are not asked for
+        before = _squares_beside_diagonal(self._array, axis=1) if weak else np.zeros_like(self._added)
+        below = _squares_beside_diagonal(self._invert(), axis=0)
+        ends = self._array.diagonal()
+        return ends**2 + below, gains_before(self._added, before, ends) - below
+
+    def into_correlation(self, unit: Array, spread: Array | None) -> Correlation:
+        """−D B⁻¹ D off the diagonal, D = diag(unit), plus spreadᵀ spread; the factor is gone."""
+        array = self.into_inverse()
+        if spread is not None:  # in the units of the inverse
+            ours = np.asfortranarray(spread / unit)
+            array = blas.dsyrk(-1.0, ours, beta=1.0, c=array, trans=1, lower=1, overwrite_c=1)
+        return Correlation(array, unit)
+
+
+def _squares_beside_diagonal(L: Array, axis: int) -> Array:
+    """Sums of squares of the columns (axis 0) or rows of a lower triangle, without its diagonal."""
+    diagonal = diagonal_of(L)
+    ends = diagonal.copy()
+    diagonal[:] = 0.0
+    total = np.zeros(len(L))
+    for rows, columns in lower_panels(len(L)):
+        part = L[rows, columns]
+        total[(columns, rows)[axis]] += np.einsum(("ij,ij->j", "ij,ij->i")[axis], part, part)
+    diagonal[:] = ends
+    return total

@@ -1,0 +1,230 @@
+"""BFGS within bounds, for objectives of which every evaluation is dear.
+
+Made for log-parameters, whose natural step is one: the first step moves every parameter by its
+gradient or by one, whichever is less, so that no stiff parameter hides the others; a model that
+has seen no curvature expects a step of one; steps are kept within a trust region. The search ends
+when the model promises no further gain: that costs no evaluation to see the gain fail to come.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+
+from postlin._typing import Array
+
+#: Largest change of a parameter in the first step, in one that a known curvature suggests, in any.
+_FIRST, _KNOWN, _LONGEST = 1.0, 0.3, 1.5
+#: A step counts if it gains this part of what the model promised; below the second the region is
+#: too large, above the third it may grow.
+_SOME, _HALF, _MOST = 1e-3, 0.5, 0.7
+#: Steps shorter than this end the search: rounding has taken over.
+_SHORTEST = 1e-8
+#: Models flatter than this are not made flatter still.
+_NO_CURVATURE = 1e-100
+#: A model worse conditioned than this is no model.
+_CONDITION = 1e14
+#: Below this part of the model's curvature along a step, the measured one is not believed.
+_BELIEVED = 0.2
+
+Objective = Callable[[Array], tuple[float, Array]]
+
+#: The value and slope at a point known, more exactly, where a loss of so much elsewhere may be an error
+#: of that value; None where it cannot be.
+Again = Callable[[Array, float], tuple[float, Array] | None]
+
+
+class Worth(NamedTuple):
+    """What is worth an evaluation.
+
+    ``gain`` is an improvement, relative to max(1, |value|), that is not worth a step. A promise of
+    the model is believed only where no slope is larger than ``slope``: it may not know all of them.
+    """
+
+    gain: float = 4e-9
+    slope: float = 2e-3
+
+
+class Minimum(NamedTuple):
+    """Where the search ended, the value there, and a complaint if it did not converge."""
+
+    x: Array
+    value: float
+    message: str | None
+
+
+def minimise(
+    objective: Objective,
+    x: Array,
+    bounds: Array,
+    *,
+    worth: Worth,
+    curvature: Array | None = None,
+    again: Again = lambda x, loss: None,
+    max_evaluations: int = 500,
+) -> Minimum:
+    """Minimise from x, with what is known of the curvature there.
+
+    An objective whose values are not quite exact may be asked ``again`` for the one at the best point,
+    which no other point may ever seem to reach.
+    """
+    low, high = bounds.T
+    x = np.clip(np.array(x, float), low, high)
+    value, slope = objective(x)
+    model = curvature
+    radius = _FIRST if model is None else _KNOWN
+    for _ in range(max_evaluations - 1):
+        free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
+        step = _step(model, slope, free, np.maximum(low - x, -radius), np.minimum(high - x, radius))
+        promised = _promise(model, slope, step)
+        length = float(np.abs(step).max(initial=0.0))
+        least = worth.gain * max(1.0, abs(value))
+        flat = worth.slope if model is not None else min(worth.slope, least)
+        steepest = float(np.abs(slope[free]).max(initial=0.0))
+        if length < _SHORTEST or (promised <= least and steepest <= flat):
+            return Minimum(x, value, None)
+        new_value, new_slope = objective(x + step)
+        loss = new_value - value
+        if loss > least and (known := again(x, loss)) is not None:
+            value, slope = known
+        # values may be wrong by what is not worth a step: such a loss is none
+        success = (value - new_value + least) / (max(promised, 0.0) + least)
+        if new_slope.any():  # else nothing could be computed there, and nothing is learned
+            model = _updated(model, step, new_slope - slope, new_slope)
+        if success > _MOST:
+            radius = min(_LONGEST, max(radius, 2.0 * length))
+        elif success < _HALF:
+            radius = length * _shrinkage(float(slope @ step), float(new_slope @ step))
+        if success > _SOME:
+            x, value, slope = x + step, new_value, new_slope
+    return Minimum(x, value, f"no convergence after {max_evaluations} evaluations")
+
+
+def _step(model: Array | None, slope: Array, free: np.ndarray, low: Array, high: Array) -> Array:
+    """Towards the model's minimum over the free parameters, within a box.
+
+    Where the way leaves the box that parameter stays at its edge, and the others go on from there: the
+    model falls all along.
+    """
+    if model is None:
+        return np.clip(np.where(free, -slope, 0.0), low, high)
+    step = np.zeros_like(slope)
+    while free.any():
+        move = np.zeros_like(slope)
+        move[free] = -np.linalg.solve(model[np.ix_(free, free)], (slope + model @ step)[free])
+        room = np.full_like(move, np.inf)
+        np.divide(np.where(move > 0, high, low) - step, move, out=room, where=move != 0)
+        part = min(1.0, float(room.min()))
+        step += part * move
+        if part == 1.0:
+            break
+        free = free & (room > part)
+    return step
+
+
+def _promise(model: Array | None, slope: Array, step: Array) -> float:
+    """What the model gains by a step."""
+    curvature = 0.0 if model is None else float(step @ model @ step)
+    return -float(slope @ step) - 0.5 * curvature
+
+
+def _updated(model: Array | None, step: Array, change: Array, slope: Array) -> Array | None:
+    """The BFGS update, damped as Powell's so that the model stays positive definite.
+
+    Where it would not be so to rounding, the model is forgotten.
+    """
+    if model is None:
+        moved = np.abs(step) > _SHORTEST
+        measured = np.divide(change, step, out=np.zeros_like(step), where=moved)
+        # no curvature seen: expect a step of one
+        model = np.diag(np.where(measured > 0, measured, np.maximum(np.abs(slope), _SHORTEST)))
+    along = model @ step
+    expected, seen = float(step @ along), float(step @ change)
+    if expected < _NO_CURVATURE:
+        return model
+    if seen < _BELIEVED * expected:
+        share = (1.0 - _BELIEVED) * expected / (expected - seen)
+        change = share * change + (1.0 - share) * along
+        seen = float(step @ change)
+    update: Array = np.outer(change, change) / seen - np.outer(along, along) / expected
+    model = model + update
+    return model if np.linalg.cond(model) < _CONDITION else None
+
+
+def _shrinkage(slope_before: float, slope_after: float) -> float:
+    """How much shorter the next step should be: to where the slope along this one vanished."""
+    if slope_after <= slope_before:
+        return 0.25
+    return float(np.clip(-slope_before / (slope_after - slope_before), 0.1, 0.7))
+
+
+#: (objective, initial theta, bounds) → (theta, value): scikit-learn's convention for optimisers.
+Optimizer = Callable[..., tuple[Array, float]]
+
+#: Called with theta, and with ``eval_gradient=False`` where the value alone will do.
+Evaluated = Callable[..., Any]
+
+#: Steps of finite differences, wide enough for an evidence that is iterated to a tolerance.
+_DIFFERENCE = 1e-4
+
+#: The optimisers by name.
+OPTIMIZERS = ("fmin_l_bfgs_b", "bfgs", "bfgs_finite_differences")
+
+
+def optimise(
+    objective: Evaluated,
+    theta: Array,
+    bounds: Array,
+    optimizer: Optimizer | str,
+    worth: Worth,
+    curvature: Array | None = None,
+    again: Again = lambda x, loss: None,
+) -> Minimum:
+    """Run one optimiser from one start; the last two are for those that can use them."""
+    if callable(optimizer):
+        optimum, value = optimizer(objective, theta, bounds=bounds)
+        return Minimum(np.asarray(optimum, float), float(value), None)
+    if optimizer == "bfgs":
+        return minimise(objective, theta, bounds, worth=worth, curvature=curvature, again=again)
+    if optimizer == "fmin_l_bfgs_b":
+        return _l_bfgs_b(objective, theta, bounds, worth.gain)
+    # The paper: quasi-Newton with finite differences, no bounds. It calls it a failure (status 2)
+    # when rounding ends the line search, which is as far as differences can get.
+    result = minimize(
+        lambda t: objective(t, eval_gradient=False),
+        theta,
+        method="BFGS",
+        jac="3-point",
+        options={"finite_diff_rel_step": _DIFFERENCE},
+    )
+    message = None if result.success or result.status == 2 else str(result.message)
+    return Minimum(np.asarray(result.x, float), float(result.fun), message)
+
+
+def _l_bfgs_b(objective: Evaluated, theta: Array, bounds: Array, gain: float) -> Minimum:
+    """L-BFGS-B on the objective scaled so that its first step has length one at most.
+
+    With bounds on every parameter the routine's own first step is the whole gradient, which in
+    log-parameters leads out of all sense.
+    """
+    value, gradient = objective(theta)
+    scale = 1.0 / max(1.0, float(np.linalg.norm(gradient)))
+    # The routine compares a step's gain with its tolerance times max(1, |scaled value|).
+    size = max(1.0, abs(value))
+    least_gain = gain * scale * size / max(1.0, scale * size)
+
+    def scaled(t: Array) -> tuple[float, Array]:
+        value, slope = objective(t)
+        return scale * value, scale * slope
+
+    result = minimize(
+        scaled,
+        theta,
+        method="L-BFGS-B",
+        jac=True,
+        bounds=bounds,
+        options={"gtol": 1e-5 * scale, "ftol": least_gain},
+    )
+    message = None if result.success or result.status == 2 else str(result.message)
+    return Minimum(np.asarray(result.x, float), float(result.fun) / scale, message)

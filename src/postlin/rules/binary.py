@@ -1,0 +1,233 @@
+"""The rules: where each method looks, and what it calls slope and curvature.
+
+| rule    | looks at                | slope | curvature          |
+|---------|-------------------------|-------|--------------------|
+| Laplace | (posterior mean, v = 0) | g_y   | −h_y               |
+| EP      | the cavity              | g_y   | −h_y               |
+| PL      | the posterior marginal  | g_y   | −g₊g₋ (A²/V, SLR)  |
+
+The site formula (``sites``) does the rest. No linear algebra here, and no loop.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+
+from postlin._typing import Array, Marginals
+from postlin._validation import check_order, is_real
+from postlin.exceptions import ImproperCavityError
+from postlin.likelihoods import BinaryLikelihood, Likelihood
+from postlin.likelihoods.base import Change, Response
+from postlin.rules.sites import AtCavity, AtMarginal, AtMode, Proposal, Sites, SiteView, set_sites
+
+#: Precisions below this part of the marginal's count as none where a site's mean is asked for.
+_NO_PRECISION = 1e-8
+
+NegativeSites = Literal["keep", "raise", "clamp", "skip", "small_variance"]
+
+
+class Rule(ABC):
+    """How a site is set from the likelihood and the present posterior."""
+
+    name: ClassVar[str]
+
+    #: How many cautious steps a cold start may take before the rule's own.
+    warm_up: ClassVar[int] = 0
+
+    #: Whether sites depend on posterior variances, which cost as much as the factorisation.
+    looks_at_variance: ClassVar[bool] = True
+
+    #: Whether the plain iteration already is Newton's method.
+    is_newton: ClassVar[bool] = False
+
+    @abstractmethod
+    def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
+        """The sites that follow from ``view``."""
+
+    def set_sites(self, likelihood: Likelihood, y: Array, view: SiteView) -> tuple[Sites, np.ndarray]:
+        """The sites alone, and which of them a policy has changed: for sweeps and looks ahead."""
+        proposal = self.propose(likelihood, y, view)
+        return proposal.sites, proposal.overruled
+
+    def propose_cautiously(self, likelihood: Likelihood, y: Array, view: SiteView) -> Sites:
+        """Like ``propose``, for the first steps from the prior; never far too weak a site."""
+        return self.propose(likelihood, y, view).sites
+
+    def changes(self, likelihood: Likelihood, y: Array, at: Marginals) -> list[Change]:
+        """How slope and curvature at these Gaussians change with the likelihood's parameters."""
+        assert isinstance(likelihood, BinaryLikelihood)
+        return likelihood.density_changes(y, *at)
+
+    @abstractmethod
+    def check(self, likelihood: Likelihood) -> None:
+        """Raise ``ValueError`` where this rule cannot use the likelihood."""
+
+
+@dataclass(frozen=True)
+class Laplace(Rule):
+    """A Gaussian about the mode of the posterior."""
+
+    name: ClassVar[str] = "laplace"
+    looks_at_variance: ClassVar[bool] = False
+    is_newton: ClassVar[bool] = True
+
+    def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
+        """Newton's method for the mode, written as a site update."""
+        at = Marginals(view.mean, np.zeros_like(view.mean))
+        response = _density_response(likelihood, y, at)
+        return AtMode(set_sites(at, response), at, response)
+
+    def check(self, likelihood: Likelihood) -> None:
+        """Laplace differentiates log p(y|f) at a point."""
+        _need_density(self, likelihood)
+        if not getattr(likelihood, "differentiable", False):
+            raise ValueError(
+                f"inference='laplace' cannot use the {likelihood.name} likelihood: its gradient is "
+                "zero almost everywhere, so the prior would never be changed. Use inference='pl' "
+                "or 'ep', or fold white noise into it (WithNoise, or fold_noise=True)."
+            )
+
+
+@dataclass(frozen=True)
+class EP(Rule):
+    """Expectation propagation: the site that matches the moments of cavity times likelihood.
+
+    ``negative_sites`` says what happens to sites of negative precision, which likelihoods that
+    are not log-concave ask for:
+
+    - ``"keep"``: they stay, and steps are shortened so that the posterior is always positive
+      definite and every cavity proper. The most accurate choice.
+    - ``"raise"``: plain undamped EP, which raises ``ImproperCavityError`` where it breaks.
+    - ``"clamp"``: precision zero instead.
+    - ``"skip"``: such an update is not made.
+    - ``"small_variance"``: site variance ``small_variance`` instead, as in the paper.
+
+    The last three say so in a ``NegativeSiteWarning``.
+    """
+
+    negative_sites: NegativeSites = "keep"
+    small_variance: float = 1e-2
+    evidence_order: int | None = None
+    name: ClassVar[str] = "ep"
+
+    def __post_init__(self) -> None:
+        if self.negative_sites not in get_args(NegativeSites):
+            raise ValueError(
+                f"negative_sites must be one of {', '.join(map(repr, get_args(NegativeSites)))}, "
+                f"got {self.negative_sites!r}."
+            )
+        if not is_real(self.small_variance) or not 0 < self.small_variance < float("inf"):
+            raise ValueError(f"small_variance must be positive, got {self.small_variance!r}.")
+        _check_evidence_order(self.evidence_order)
+
+    def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
+        """Moment matching at the cavity."""
+        if not (view.gap > 0).all():
+            gaps, variances = np.atleast_1d(view.gap), np.atleast_1d(view.variance)
+            worst = int(np.flatnonzero(~(gaps > 0))[0])
+            gap = gaps[worst]
+            raise ImproperCavityError(worst, float(variances[worst] / gap) if gap else np.inf)
+        cavity = view.cavity
+        response = _density_response(likelihood, y, cavity)
+        sites = set_sites(cavity, response)
+        changed = (sites.tau < 0) & (self.negative_sites not in ("keep", "raise"))
+        if not changed.any():
+            return AtCavity(sites, cavity, response, view, changed, None)
+        policy, replacement = self._policy(sites, view, changed)
+        kept = Sites(*(np.where(changed, a, b) for a, b in zip(policy, sites, strict=True)))
+        return AtCavity(kept, cavity, response, view, changed, replacement)
+
+    def _policy(self, sites: Sites, view: SiteView, where: np.ndarray) -> tuple[Sites, np.ndarray]:
+        """What stands in for negative sites, and its derivatives by them."""
+        zero, one = np.zeros_like(sites.tau), np.ones_like(sites.tau)
+        if self.negative_sites == "skip":
+            return Sites(view.tau, view.nu), np.array([[zero, zero], [zero, zero]])
+        if self.negative_sites == "small_variance":
+            # a site of no precision at all has no mean that could be kept
+            safe = np.where(where, np.minimum(sites.tau, -_NO_PRECISION / view.variance), 1.0)
+            mean, precision = sites.nu / safe, 1.0 / self.small_variance
+            by_site = np.array([[zero, zero], [-mean * precision / safe, precision / safe]])
+            return Sites(precision * one, precision * mean), by_site
+        return Sites(zero, sites.nu), np.array([[zero, zero], [zero, one]])
+
+    def check(self, likelihood: Likelihood) -> None:
+        """EP integrates p(y|f) against the cavity."""
+        _need_density(self, likelihood)
+
+
+@dataclass(frozen=True)
+class PL(Rule):
+    """Posterior linearisation: statistical linear regression at the posterior marginal.
+
+    ``evidence_order`` replaces the exact integral of the evidence by Gauss–Hermite quadrature of
+    that order about the posterior, as the paper does with 10.
+    """
+
+    evidence_order: int | None = None
+    name: ClassVar[str] = "pl"
+    warm_up: ClassVar[int] = 3
+
+    def __post_init__(self) -> None:
+        _check_evidence_order(self.evidence_order)
+
+    def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
+        """τ = A²/Ω, ν = A(y − b)/Ω: paper eqs. (10), (13), (14)."""
+        at = Marginals(view.mean, view.variance)
+        response = likelihood.regression(y, *at)
+        return AtMarginal(set_sites(at, response), at, response)
+
+    def set_sites(self, likelihood: Likelihood, y: Array, view: SiteView) -> tuple[Sites, np.ndarray]:
+        """Without the derivatives that only Newton's method needs: half the time."""
+        if not isinstance(likelihood, BinaryLikelihood):
+            return super().set_sites(likelihood, y, view)
+        plus, minus = likelihood.slopes(view.mean, view.variance)
+        stretch = 1.0 / (1.0 + plus * minus * view.variance)
+        tau = -plus * minus * stretch
+        nu = tau * view.mean + np.where(y > 0, plus, minus) * stretch
+        return Sites(tau, nu), np.zeros(np.shape(tau), dtype=bool)
+
+    def propose_cautiously(self, likelihood: Likelihood, y: Array, view: SiteView) -> Sites:
+        """With curvature max(−h_y, −g₊g₋).
+
+        A badly misclassified point keeps a real pull while its own precision goes to zero; from
+        the prior, many such pulls with nothing to hold them throw the mean out of reach.
+        """
+        at = Marginals(view.mean, view.variance)
+        response = likelihood.regression(y, *at)
+        curvature = (
+            np.maximum(response.rho, -response.g_by_m) if likelihood.has_density else response.rho
+        )
+        return set_sites(at, response._replace(rho=curvature))
+
+    def changes(self, likelihood: Likelihood, y: Array, at: Marginals) -> list[Change]:
+        """Those of the regression."""
+        return likelihood.regression_changes(y, *at)
+
+    def check(self, likelihood: Likelihood) -> None:
+        """PL can use every likelihood."""
+
+
+#: The rules by name, as ``inference="pl"``.
+REGISTRY: dict[str, type[Rule]] = {rule.name: rule for rule in (PL, EP, Laplace)}
+
+
+def _density_response(likelihood: Likelihood, y: Array, at: Marginals) -> Response:
+    """Slope g_y and curvature −h_y, for the rules that work with the density."""
+    assert isinstance(likelihood, BinaryLikelihood)  # Rule.check has seen to it
+    jet = likelihood.jet(y, at.mean, at.variance)
+    return Response(jet.g, -jet.h, jet.h, jet.g_by_v, -jet.c, -jet.h_by_v)
+
+
+def _need_density(rule: Rule, likelihood: Likelihood) -> None:
+    if not likelihood.has_density:
+        raise ValueError(
+            f"inference={rule.name!r} needs a density p(y|f), and the {likelihood.name} likelihood has "
+            "only conditional moments: use inference='pl'."
+        )
+
+
+def _check_evidence_order(order: int | None) -> None:
+    if order is not None:
+        check_order(order, "evidence_order")

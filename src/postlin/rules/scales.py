@@ -1,0 +1,108 @@
+"""The scale of each site in the evidence: what makes a site stand for its likelihood term."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from postlin._typing import Array
+from postlin.likelihoods.base import BinaryLikelihood, Likelihood
+from postlin.likelihoods.conditional_moments import ConditionalMoments
+from postlin.likelihoods.quadrature import gauss_hermite
+from postlin.rules.binary import Laplace, Rule
+from postlin.rules.sites import SiteView, cavity_jacobian
+
+
+class SiteScales(NamedTuple):
+    """log sᵢ, and what it and the sites contribute to the gradient of log Z.
+
+    ``gradient``, an array [column, point], holds the derivatives of the whole log Z at fixed K by
+    each point's dm, dv, dτ and dν − m dτ; ``by_parameters`` those by each of the likelihood's.
+    """
+
+    value: Array
+    gradient: Array
+    by_parameters: list[Array]
+
+
+def scales_at(rule: Rule, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
+    """For one observation of each point."""
+    if isinstance(likelihood, ConditionalMoments):
+        return _gaussian(likelihood, y, view)
+    assert isinstance(likelihood, BinaryLikelihood)
+    order = getattr(rule, "evidence_order", None)
+    if order is not None:
+        return _by_quadrature(likelihood, y, view, order)
+    return (
+        _at_mode(likelihood, y, view) if isinstance(rule, Laplace) else _by_cavity(likelihood, y, view)
+    )
+
+
+def _by_cavity(likelihood: BinaryLikelihood, y: Array, view: SiteView) -> SiteScales:
+    """Log ∫ p(y|f) cavity(f) df − log ∫ site(f) cavity(f) df.
+
+    Through (τ, ν) at a fixed cavity the evidence does not change: what remains is the mismatch
+    of slopes at the cavity, which EP makes vanish.
+    """
+    cavity = view.cavity
+    jet = likelihood.jet(y, cavity.mean, cavity.variance)
+    part, gap, m = view.part, view.gap, cavity.mean
+    tau, nu, pull = part * view.tau, part * view.nu, part * view.pull
+    with_site = (
+        0.5 * np.log(gap) + nu * m - 0.5 * tau * m**2 + 0.5 * (nu - tau * m) ** 2 * view.variance
+    )
+    # a site of weight w < 1 is removed whole, and counts w times as all else does
+    scale = 1.0 / np.where(np.asarray(part) > 0, part, 1.0)
+    by_mean = jet.g - scale * pull
+    by_variance = jet.log_z_by_v - 0.5 * scale * (pull**2 - tau * gap)
+    gradient = np.einsum("kn,kcn->cn", np.array([by_mean, by_variance]), cavity_jacobian(view))
+    changes = likelihood.density_changes(y, *cavity)
+    return SiteScales(jet.log_z - scale * with_site, gradient, [change.log_z for change in changes])
+
+
+def _at_mode(likelihood: BinaryLikelihood, y: Array, view: SiteView) -> SiteScales:
+    """Log p(y|m) − log site(m)."""
+    jet = likelihood.jet(y, view.mean, np.zeros_like(view.mean))
+    value = jet.log_z - view.mean * (view.nu - 0.5 * view.tau * view.mean)
+    zero = np.zeros_like(value)
+    gradient = np.array([jet.g - view.pull, zero, -0.5 * view.variance, zero])
+    changes = likelihood.density_changes(y, view.mean, zero)
+    return SiteScales(value, gradient, [change.log_z for change in changes])
+
+
+def _by_quadrature(likelihood: BinaryLikelihood, y: Array, view: SiteView, order: int) -> SiteScales:
+    """Log E[p(y|f)/site(f)] over the posterior marginal, by Gauss–Hermite: the paper's protocol."""
+    x, weights = gauss_hermite(order)
+    sigma = np.sqrt(view.variance)[:, None]
+    tau, nu = view.tau[:, None], view.nu[:, None]
+    f = view.mean[:, None] + sigma * x
+    jet = likelihood.jet(y[:, None], f, np.zeros_like(f))
+    log_ratio = jet.log_z - f * (nu - 0.5 * tau * f)
+    top = log_ratio.max(axis=1, keepdims=True)
+    tilted = weights * np.exp(log_ratio - top)
+    total = tilted.sum(axis=1, keepdims=True)
+    tilted /= total
+
+    def mean(values: Array) -> Array:
+        result: Array = np.einsum("nk,nk->n", tilted, values)
+        return result
+
+    slope = jet.g - nu + tau * f
+    m, v = view.mean, view.variance
+    gradient = np.array(
+        [
+            mean(slope),
+            mean(slope * x) / (2 * sigma[:, 0]),
+            0.5 * mean(f**2) - m * mean(f) + 0.5 * (m**2 - v),
+            m - mean(f),
+        ]
+    )
+    changes = likelihood.density_changes(y[:, None], f, np.zeros_like(f))
+    value = top[:, 0] + np.log(total[:, 0])
+    return SiteScales(value, gradient, [mean(change.log_z) for change in changes])
+
+
+def _gaussian(likelihood: ConditionalMoments, y: Array, view: SiteView) -> SiteScales:
+    """Sites that are normalised in y: the evidence is the Gaussian log p̂(D)."""
+    m, v = view.mean, view.variance
+    value, by_m, by_v = likelihood.log_scale(y, m, v)
+    return SiteScales(value, np.array([by_m, by_v, 0.5 * (m**2 - v), m]), [])

@@ -1,0 +1,179 @@
+"""Sites: the Gaussian factors that stand in for the likelihood, and the one formula that sets them.
+
+A site is the factor exp(ν f − τ f²/2). Laplace, EP and PL all set it from a slope g and a
+curvature ρ of the likelihood at a Gaussian N(m, v):
+
+    τ = ρ / (1 − ρ v),     ν = τ m + g / (1 − ρ v).
+
+They differ in where they look and in what they call curvature: see ``rules``.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from postlin._typing import Array, Marginals
+from postlin.likelihoods.base import Change, Response
+
+
+class Sites(NamedTuple):
+    """Natural parameters of all sites: precisions ``tau`` and precision-times-means ``nu``."""
+
+    tau: Array
+    nu: Array
+
+
+class SiteView(NamedTuple):
+    """What is known where the sites stand: the posterior marginal, the site, and 1 − τ v.
+
+    ``part`` is what a cavity is without: all of the site, but of a weight below one (``observations``).
+    """
+
+    mean: Array
+    variance: Array
+    tau: Array
+    nu: Array
+    gap: Array
+    part: Array | float = 1.0
+
+    @property
+    def pull(self) -> Array:
+        """A = ν − τ m, the force with which the site pulls at the latent value."""
+        return self.nu - self.tau * self.mean
+
+    @property
+    def cavity(self) -> Marginals:
+        """The marginal with the site removed; improper where the gap is not positive."""
+        variance = self.variance / self.gap
+        return Marginals(self.mean - variance * self.part * self.pull, variance)
+
+
+def set_sites(at: Marginals, response: Response) -> Sites:
+    """The site formula."""
+    stretch = 1.0 / (1.0 - response.rho * at.variance)
+    tau = response.rho * stretch
+    return Sites(tau, tau * at.mean + response.g * stretch)
+
+
+def site_jacobian(at: Marginals, response: Response) -> Array:
+    """Derivatives of (τ, ν) by (m, v): array [row, column, point], the rows dτ and dν − m dτ."""
+    r = response
+    stretch = 1.0 / (1.0 - r.rho * at.variance)
+    tau = r.rho * stretch
+    tau_by_m = stretch**2 * r.rho_by_m
+    tau_by_v = stretch**2 * r.rho_by_v + tau**2
+    shift_by_m = tau + stretch * r.g_by_m + r.g * at.variance * tau_by_m
+    shift_by_v = stretch * r.g_by_v + r.g * stretch * (tau + at.variance * stretch * r.rho_by_v)
+    return np.array([[tau_by_m, tau_by_v], [shift_by_m, shift_by_v]])
+
+
+def parameter_jacobian(at: Marginals, response: Response, change: Change) -> Array:
+    """Derivatives of (τ, ν) by a parameter of the likelihood: rows dτ and dν − m dτ."""
+    stretch = 1.0 / (1.0 - response.rho * at.variance)
+    tau_by = stretch**2 * change.rho
+    return np.array([tau_by, stretch * change.g + response.g * at.variance * tau_by])
+
+
+def cavity_jacobian(view: SiteView) -> Array:
+    """Derivatives of the cavity's mean and variance by dm, dv, dτ and dν − m dτ."""
+    cavity = view.cavity
+    ratio = 1.0 / view.gap  # cavity variance over marginal variance
+    offset = cavity.mean - view.mean
+    removed = view.part * cavity.variance
+    zero = np.zeros_like(offset)
+    return np.array(
+        [
+            [ratio, ratio * offset / view.variance, removed * offset, -removed],
+            [zero, ratio**2, removed * cavity.variance, zero],
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Proposal(ABC):
+    """The sites that follow from the likelihood's ``response`` at the Gaussians ``at``."""
+
+    sites: Sites
+    at: Marginals
+    response: Response
+
+    @abstractmethod
+    def jacobian(self) -> Array:
+        """Derivatives of the proposed sites, an array [row, column, point].
+
+        Rows are dτ̂ and dν̂ − m dτ̂, columns dm and dv of the posterior marginal and dτ and
+        dν − m dτ of the present site.
+        """
+
+    def by_parameter(self, change: Change) -> Array:
+        """The same rows, by a parameter of the likelihood."""
+        return parameter_jacobian(self.at, self.response, change)
+
+    @property
+    def overruled(self) -> np.ndarray:
+        """Which sites are not what the formula gave, because a policy changed them."""
+        return np.zeros(np.shape(self.sites.tau), dtype=bool)
+
+
+@dataclass(frozen=True)
+class AtMode(Proposal):
+    """Made at the posterior mean, whatever the variance: Laplace."""
+
+    def jacobian(self) -> Array:
+        """Only the mean matters."""
+        full = np.zeros((2, 4, len(self.at.mean)))
+        full[:, 0] = site_jacobian(self.at, self.response)[:, 0]
+        return full
+
+
+@dataclass(frozen=True)
+class AtMarginal(Proposal):
+    """Made at the posterior marginal: PL."""
+
+    def jacobian(self) -> Array:
+        """Mean and variance matter, the present site does not."""
+        full = np.zeros((2, 4, len(self.at.mean)))
+        full[:, :2] = site_jacobian(self.at, self.response)
+        return full
+
+
+@dataclass(frozen=True)
+class AtCavity(Proposal):
+    """Made at the cavity, which depends on the marginal and on the present site: EP.
+
+    A policy for negative precisions may have replaced sites (τ̂, ν̂) by others (τ', ν'):
+    ``replacement``, an array [row, column, point], holds d(τ', ν') by d(τ̂, ν̂) for those
+    ``changed``, zero for sites that are held as they are; None where none is changed.
+    """
+
+    view: SiteView
+    changed: np.ndarray
+    replacement: Array | None
+
+    @property
+    def overruled(self) -> np.ndarray:
+        """Which sites the policy has replaced."""
+        return self.changed
+
+    def jacobian(self) -> Array:
+        """Through the cavity and the policy."""
+        by_cavity = site_jacobian(self.at, self.response)
+        return self._finish(np.einsum("rkn,kcn->rcn", by_cavity, cavity_jacobian(self.view)))
+
+    def by_parameter(self, change: Change) -> Array:
+        """Through the policy."""
+        return self._finish(super().by_parameter(change))
+
+    def _finish(self, rows: Array) -> Array:
+        """From rows dτ̂, dν̂ − m dτ̂ with the cavity's m to those with the posterior's."""
+        m = self.view.mean
+        d_tau, d_nu = rows[0], rows[1] + self.at.mean * rows[0]
+        if self.replacement is not None:
+            (a, b), (c, d) = self.replacement
+            d_tau, d_nu = (
+                np.where(self.changed, a * d_tau + b * d_nu, d_tau),
+                np.where(self.changed, c * d_tau + d * d_nu, d_nu),
+            )
+        return np.array([d_tau, d_nu - m * d_tau])

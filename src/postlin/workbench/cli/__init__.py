@@ -1,0 +1,19 @@
+"""The command ``postlin``."""
+
+import sys
+
+_MISSING = """The postlin command needs packages that are not installed ({name} is missing).
+Install them with:  pip install "postlin[cli]"
+"""
+
+
+def main() -> None:
+    """Run the command line, or say what must be installed for it."""
+    try:
+        from postlin.workbench.cli.app import app
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "postlin":
+            raise
+        sys.stderr.write(_MISSING.format(name=error.name))
+        sys.exit(2)
+    app()

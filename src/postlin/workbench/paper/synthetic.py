@@ -1,0 +1,83 @@
+"""The supplement's example: two latent values where EP breaks and PL does not."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from postlin._typing import Array
+from postlin.exceptions import ImproperCavityError
+from postlin.inference.infer import Approximation, infer
+from postlin.likelihoods import NoisyThreshold
+from postlin.rules.binary import EP
+from postlin.schedules import Parallel, Schedule, Sequential
+
+PRIOR_MEAN = np.array([-0.5, -3.0])
+PRIOR_COVARIANCE = np.array([[1.0, 0.8], [0.8, 1.0]])
+LABELS = np.ones(2)
+EPSILON = 0.01
+
+
+class Example(NamedTuple):
+    """The true posterior on a grid, PL's approximation, the path of the parallel means, EP's fate."""
+
+    axis1: Array
+    axis2: Array
+    density: Array
+    mean: Array
+    covariance: Array
+    path: Array
+    ep: dict[str, str]
+
+
+def example(iterations: int = 12, points: int = 401) -> Example:
+    """Everything that the supplement's figure shows, computed anew."""
+    likelihood = NoisyThreshold(EPSILON)
+
+    def solve(schedule: Schedule) -> Approximation:
+        return infer(
+            PRIOR_COVARIANCE, LABELS, likelihood=likelihood, prior_mean=PRIOR_MEAN, schedule=schedule
+        )
+
+    solution, plain = solve(Parallel()), solve(Parallel(iterations=iterations))
+    axis1, axis2 = np.linspace(-4.5, 5.0, points), np.linspace(-7.0, 4.0, points)
+    return Example(
+        axis1,
+        axis2,
+        true_density(axis1, axis2),
+        solution.mean,
+        solution.covariance,
+        np.vstack([PRIOR_MEAN, *plain.history.means]),
+        {
+            "order 1, 2": _fate_of_ep((0, 1), Sequential()),
+            "order 2, 1": _fate_of_ep((1, 0), Sequential()),
+            "parallel": _fate_of_ep((0, 1), Parallel()),
+        },
+    )
+
+
+def true_density(axis1: Array, axis2: Array) -> Array:
+    """The posterior density on a grid, normalised over it."""
+    f = np.stack(np.meshgrid(axis1, axis2, indexing="ij"), axis=-1)
+    d = f - PRIOR_MEAN
+    prior = np.exp(-0.5 * np.einsum("...i,ij,...j->...", d, np.linalg.inv(PRIOR_COVARIANCE), d))
+    likelihood = np.prod(EPSILON + (1 - 2 * EPSILON) * (f > 0), axis=-1)
+    cell = (axis1[1] - axis1[0]) * (axis2[1] - axis2[0])
+    density: Array = prior * likelihood / (np.sum(prior * likelihood) * cell)
+    return density
+
+
+def _fate_of_ep(order: tuple[int, int], schedule: Schedule) -> str:
+    """What plain undamped EP comes to when it visits the points in this order."""
+    rows = list(order)
+    try:
+        result = infer(
+            PRIOR_COVARIANCE[np.ix_(rows, rows)],
+            LABELS,
+            likelihood=NoisyThreshold(EPSILON),
+            prior_mean=PRIOR_MEAN[rows],
+            inference=EP(negative_sites="raise"),
+            schedule=schedule,
+        )
+    except ImproperCavityError as error:
+        return f"breaks: cavity variance {error.cavity_variance:.1f} at point {rows[error.site] + 1}"
+    return f"converges after {result.n_iter} iterations"
