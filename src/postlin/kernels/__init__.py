@@ -5,6 +5,7 @@ free log-parameters, in scikit-learn's order, without the (n, n, p) tensor that 
 gradients are. Kernels with no term of their own here fall back to that tensor.
 """
 
+from postlin.kernels import compound, pointwise, stationary  # noqa: F401  (they register their terms)
 from postlin.kernels.terms import (
     Gram,
     Points,
