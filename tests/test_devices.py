@@ -20,11 +20,12 @@ import postlin
 from postlin import EP, ConvergenceWarning
 from postlin.inference.result import EXACT
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.models import Model
+from postlin.learning.models import ExactModel
 from postlin.likelihoods import REGISTRY as LIKELIHOODS
 from postlin.likelihoods import NoisyThreshold
-from postlin.linalg.arrays import Place, cholesky, like, on_host, place_named, place_of, ratio
+from postlin.linalg.arrays import HOST, Place, cholesky, like, on_host, place_named, place_of, ratio
 from postlin.rules import REGISTRY as RULES
+from postlin.rules.weights import UNIT, Observations
 from postlin.schedules import Parallel
 
 N = 40
@@ -61,14 +62,14 @@ def covariance(data):
 def _evaluated(X, y, place, kernel=KERNEL, likelihood="probit", rule="pl", **options):
     likelihood = LIKELIHOODS[likelihood]() if isinstance(likelihood, str) else likelihood
     rule = RULES[rule]() if isinstance(rule, str) else rule
-    model = Model(X, y, rule, Parallel(), 1e-10, 100, place=place, **options)
+    model = ExactModel(X, y, rule, Parallel(), 1e-10, 100, place=place, **options)
     fitted = model.infer(Hyperparameters(kernel, likelihood))
-    assert fitted.approximation.converged
+    assert fitted.converged
     return fitted.value_and_gradient(EXACT)
 
 
 def _agree(X, y, put, **options):
-    expected, gradient = _evaluated(X, y, None, **options)
+    expected, gradient = _evaluated(X, y, HOST, **options)
     found, slope = _evaluated(X, y, place_of(put(np.zeros(1))), **options)
     assert found == pytest.approx(expected, rel=1e-9)
     np.testing.assert_allclose(slope, gradient, rtol=1e-7, atol=1e-7 * max(1.0, abs(gradient).max()))
@@ -97,14 +98,14 @@ def test_kernels_agree_with_numpy(kernel, put, data):
 @pytest.mark.parametrize("rule", list(RULES))
 def test_weights_agree_with_numpy(rule, put, data):
     weight = np.random.default_rng(1).integers(1, 4, size=N).astype(float)
-    _agree(*data, put, rule=rule, weight=weight)
+    _agree(*data, put, rule=rule, weights=Observations(weight))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_noise_in_the_likelihood_agrees_with_numpy(weighted, put, data):
-    weight = np.linspace(0.5, 2.0, N) if weighted else None
+    weights = Observations(np.linspace(0.5, 2.0, N)) if weighted else UNIT
     noisy = NoisyThreshold(0.05, epsilon_bounds=(1e-3, 0.3))
-    _agree(*data, put, likelihood=noisy, fold_noise=True, weight=weight)
+    _agree(*data, put, likelihood=noisy, fold_noise=True, weights=weights)
 
 
 def test_negative_sites_agree_with_numpy(put, data):
@@ -147,7 +148,7 @@ def test_infer_leaves_matrices_where_they_are(put, data, K):
     for found, expected in matrices:
         assert place_of(found) == place_of(put(K))
         np.testing.assert_allclose(on_host(found), expected, rtol=1e-7, atol=1e-9)
-    posteriors = [result.solution.iterate.posterior for result in (there, here)]
+    posteriors = [result.iterate.posterior for result in (there, here)]
     dense = [posterior.correlation.dense() for posterior in posteriors]
     np.testing.assert_allclose(*dense, atol=1e-9)
     again = postlin.infer(put(K), y, start=there.sites, **options)
@@ -211,11 +212,11 @@ def test_no_sweeps_are_advised_where_there_are_none(rule, put, data, K):
     _, y = data
     for matrix, advised in ((K, True), (put(K), False)):
         result = postlin.infer(matrix, y, inference=rule)
-        record = replace(result.solution.record, converged=False)
-        stopped = replace(result, solution=replace(result.solution, record=record))
-        with pytest.warns(ConvergenceWarning, match="residual") as caught:
-            stopped.warn(Parallel(), 1e-8, 60, stacklevel=2)
-        assert ("schedule='sequential'" in str(caught[0].message)) == advised
+        model = ExactModel(np.zeros((len(y), 1)), y, result.problem.rule, Parallel(), 1e-8, 60)
+        model.place = place_of(matrix)
+        (warning,) = model.warnings(replace(result.record, converged=False))
+        assert isinstance(warning, ConvergenceWarning)
+        assert ("schedule='sequential'" in str(warning)) == advised
 
 
 def test_memory_is_that_of_the_device(put, data, K, monkeypatch):

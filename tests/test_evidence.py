@@ -97,7 +97,7 @@ def test_dropping_the_implicit_part_would_be_wrong(data):
     d = data("crab", 60)
     K = d.covariance(4.0, 2.0)
     result = postlin.infer(K, d.y)
-    posterior = result.solution.iterate.posterior
+    posterior = result.iterate.posterior
     direct = posterior.pull_back(np.zeros(60), np.zeros(60))
     smooth = K - 0.1 * np.eye(60)
     assert np.sum(direct * smooth) != pytest.approx(

@@ -236,9 +236,11 @@ def test_mutations_with_a_right_checksum_are_survived(content, model, rows, tmp_
 
 
 def test_another_format_is_named(content, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_FORMAT", 2)
+    monkeypatch.setattr(files, "_FORMAT", 3)
     (tmp_path / "m").write_bytes(content)
-    with pytest.raises(ModelFileError, match="in format 1, and this version reads format 2"):
+    with pytest.raises(
+        ModelFileError, match=r"written by postlin \S+ in format 2, and postlin \S+ reads format 3"
+    ):
         postlin.load(tmp_path / "m")
 
 

@@ -8,7 +8,7 @@ from reference import dense_posterior, density, integrate
 
 import postlin
 from postlin import EP, PL, ConvergenceWarning, Laplace, NegativeSiteWarning, Sites
-from postlin.inference.exact.sweep import sweep
+from postlin.inference.exact.problem import ExactProblem
 from postlin.likelihoods import REGISTRY as LIKELIHOODS
 from postlin.likelihoods import NoisyThreshold, Probit, WithNoise
 from postlin.rules import REGISTRY as RULES
@@ -103,31 +103,27 @@ def test_pl_converges_where_plain_iteration_does_not(data, name, variance, lengt
 @pytest.mark.parametrize("likelihood", sorted(LIKELIHOODS))
 @pytest.mark.parametrize("block", [3, 16, 64])
 def test_blocked_sweeps_equal_site_by_site(data, rule, likelihood, block):
-    from postlin.inference.exact.problem import Problem
-
     thyroid = data("thyroid", 70)
     K = thyroid.covariance(9.0, 1.5)
-    problem = Problem(K, np.zeros(70), thyroid.y, LIKELIHOODS[likelihood](), rule)
-    one, _ = sweep(problem, None, block=1)
-    many, _ = sweep(problem, None, block=block)
+    problem = ExactProblem(K, np.zeros(70), thyroid.y, LIKELIHOODS[likelihood](), rule)
+    one, _ = problem.sweep(None, 1.0, block=1)
+    many, _ = problem.sweep(None, 1.0, block=block)
     np.testing.assert_allclose(many.tau, one.tau, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(many.nu, one.nu, rtol=1e-12, atol=1e-12)
-    second = problem.posterior(one)
-    one, many = (sweep(problem, second, block=b, damping=0.7)[0] for b in (1, block))
+    second = problem.iterate(one)
+    one, many = (problem.sweep(second, 0.7, block=b)[0] for b in (1, block))
     np.testing.assert_allclose(many.tau, one.tau, rtol=1e-11, atol=1e-12)
 
 
 def test_site_by_site_is_the_textbooks_rank_one_update(data):
     """A sweep by brute force: the whole posterior anew after every site."""
-    from postlin.inference.exact.problem import Problem
-
     crab = data("crab", 15)
     K = crab.covariance(4.0, 2.0)
     tau, nu = np.zeros(15), np.zeros(15)
     for i in range(15):
         mean, covariance = dense_posterior(K, np.zeros(15), tau, nu)
         tau[i], nu[i] = expected_site("pl", "probit", crab.y[i], mean[i], covariance[i, i], 0, 0)
-    sites, _ = sweep(Problem(K, np.zeros(15), crab.y, Probit(), PL()), None, block=4)
+    sites, _ = ExactProblem(K, np.zeros(15), crab.y, Probit(), PL()).sweep(None, 1.0, block=4)
     np.testing.assert_allclose(sites.tau, tau, rtol=1e-8)
     np.testing.assert_allclose(sites.nu, nu, rtol=1e-7)
 
@@ -311,7 +307,8 @@ def test_schedules_make_the_sweeps_they_promise(data, monkeypatch, schedule, swe
         calls.append(options)
         return sweep(*arguments, **options)
 
-    monkeypatch.setattr("postlin.inference.solver.sweep", counted)
+    sweep = ExactProblem.sweep
+    monkeypatch.setattr(ExactProblem, "sweep", counted)
     crab = data("crab", 40)
     assert postlin.infer(crab.covariance(1.0, 2.0), crab.y, schedule=schedule).converged
     assert len(calls) == sweeps

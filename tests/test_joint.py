@@ -1,5 +1,7 @@
 """Softmax posterior linearisation: sites, posterior, evidence, gradient, and the estimator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,10 +16,9 @@ from sklearn.model_selection import KFold, cross_val_predict
 import postlin
 from postlin import GPClassifier
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.inference.joint.evidence import log_evidence, value_and_gradient
-from postlin.inference.joint.jacobian import JointLinearised, joint_newton_step
-from postlin.inference.joint.posterior import JointPosterior, Prior
-from postlin.inference.joint.problem import JointProblem, JointView
+from postlin.inference.joint.evidence import adjoint_at, log_evidence, scales_at
+from postlin.inference.joint.posterior import JointPosterior, JointPrior
+from postlin.inference.joint.problem import JointMap, JointProblem, JointView
 from postlin.inference.solver import solve
 from postlin.learning.joint_model import JointSitePath
 from postlin.likelihoods.softmax import SoftmaxMoments, contrasts, normal_nodes
@@ -25,6 +26,7 @@ from postlin.linalg import threads as batches
 from postlin.linalg.blocks import symmetric
 from postlin.rules.joint import REGISTRY, JointLaplace, JointPL
 from postlin.rules.sites import Sites
+from postlin.rules.weights import JointWeights
 from postlin.schedules import Parallel
 
 KERNEL = ConstantKernel(4.0, (1e-5, 1e12)) * RBF(1.0) + WhiteKernel(0.1, "fixed")
@@ -44,13 +46,19 @@ def random_view(n, C, seed):
 
 
 def problem_of(K, y, C, rule, weight=None):
-    return JointProblem(Prior.of(K if isinstance(K, list) else [K], contrasts(C)), y, C, rule, weight)
+    prior = JointPrior.of(K if isinstance(K, list) else [K], contrasts(C))
+    unit = JointWeights.unit(len(y), C - 1)
+    return JointProblem(prior, y, C, rule, unit if weight is None else replace(unit, weight=weight))
+
+
+def evidence_at(problem, iterate):
+    return log_evidence(problem, iterate, scales_at(problem, iterate))
 
 
 def solved(problem, tol=1e-10, start=None):
-    solution = solve(problem, Parallel(), start=start, tol=tol, max_iter=100, newton=joint_newton_step)
-    assert solution.record.converged
-    return solution
+    iterate, record = solve(problem, Parallel(), start=start, tol=tol, max_iter=100)
+    assert record.converged
+    return iterate
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +89,7 @@ def test_nodes_have_mean_zero_and_covariance_one(D):
 def test_sites_are_statistical_linear_regression_of_the_label(C, seed):
     """A, Ω and a pseudo-inverse, as the definition has it; T ⪰ 0 and T 1 = 0 in the classes' space."""
     view, y = random_view(6, C, seed)
-    problem = JointProblem(Prior([np.eye(6)], [np.eye(C - 1)]), y, C, JointPL())
+    problem = problem_of(np.eye(6), y, C, JointPL())
     proposal = problem.propose(view)
     sites = proposal.sites
     H, (z, w) = problem.H, problem.nodes
@@ -112,7 +120,7 @@ def test_changes_of_sites_against_differences_and_their_adjoint(rule, C):
     view, y = random_view(5, C, 1)
     rng = np.random.default_rng(2)
     D = C - 1
-    problem = JointProblem(Prior([np.eye(5)], [np.eye(D)]), y, C, REGISTRY[rule]())
+    problem = problem_of(np.eye(5), y, C, REGISTRY[rule]())
     b, E = rng.normal(size=(5, D)), symmetric(rng.normal(size=(5, D, D)))
     L, Lt = view.root, np.swapaxes(view.root, 1, 2)
 
@@ -144,7 +152,8 @@ def test_cautious_sites_of_hopeless_points_are_finite(C, spread):
     view, y = random_view(n, C, seed=0)
     mean = 50.0 * spread * rng.normal(size=(n, D))
     view = JointView(mean, spread * np.broadcast_to(np.eye(D), (n, D, D)), *view[2:])
-    tau, nu = problem_of(np.eye(n), y, C, JointPL()).propose_cautiously(view)
+    problem = problem_of(np.eye(n), y, C, JointPL())
+    tau, nu = JointPL().propose_cautiously(y, view.mean, view.root, problem.H, *problem.nodes)
     assert np.isfinite(tau).all()
     assert np.isfinite(nu).all()
     values = np.linalg.eigvalsh(tau)
@@ -159,7 +168,7 @@ def test_the_posterior_against_dense_algebra(rows, shared):
     H = contrasts(C)
     Ks = [KERNEL(X)] if shared else [(1.0 + k) * RBF(1.0 + k)(X) + 0.1 * np.eye(n) for k in range(C)]
     problem = problem_of(Ks, y, C, JointPL())
-    iterate = problem.iterate(problem.propose_cautiously(problem.prior_view))
+    iterate = problem.iterate(problem.cautious_sites(None))
     prior = sum(np.kron(K, np.outer(h, h)) for K, h in zip(Ks * (C if shared else 1), H, strict=True))
     T = np.zeros((n * D, n * D))
     for i in range(n):
@@ -191,11 +200,15 @@ def test_the_gradient_against_differences(rows, rule, weighted, C):
 
     def evidence(theta):
         problem = problem_of(covariance(theta), y, C, REGISTRY[rule](), weight)
-        return log_evidence(problem, solved(problem).iterate)
+        return evidence_at(problem, solved(problem))
 
     theta = np.log([4.0, 1.0])
     problem = problem_of(covariance(theta), y, C, REGISTRY[rule](), weight)
-    value, (K_bar,) = value_and_gradient(problem, solved(problem).iterate, 1e-11)
+    iterate = solved(problem)
+    scales = scales_at(problem, iterate)
+    adjoint = adjoint_at(problem, iterate, scales, 1e-11)
+    (K_bar,) = iterate.posterior.pull_back(adjoint.mean_bar, adjoint.variance_bar)
+    value = log_evidence(problem, iterate, scales) + adjoint.correction
     assert value == pytest.approx(evidence(theta), abs=1e-8)
     h = 1e-5
     steps = [(covariance(theta + h * e) - covariance(theta - h * e)) / (2 * h) for e in np.eye(2)]
@@ -209,13 +222,13 @@ def test_two_classes_are_the_binary_logit_problem(rows, rule):
     X, y = rows
     y = y % 2
     K = KERNEL(X)
-    joint = solved(problem_of(K, y, 2, REGISTRY[rule]())).iterate
+    joint = solved(problem_of(K, y, 2, REGISTRY[rule]()))
     binary = postlin.infer(
         2 * K, np.where(y == 1, 1.0, -1.0), likelihood="logit", inference=rule, tol=1e-10
     )
     np.testing.assert_allclose(-np.sqrt(2) * joint.posterior.mean[:, 0], binary.mean, atol=1e-6)
     np.testing.assert_allclose(2 * joint.posterior.variance[:, 0, 0], binary.variance, atol=1e-6)
-    found = log_evidence(problem_of(K, y, 2, REGISTRY[rule]()), joint)
+    found = evidence_at(problem_of(K, y, 2, REGISTRY[rule]()), joint)
     assert found == pytest.approx(binary.log_evidence, abs=1e-6)
 
 
@@ -343,9 +356,9 @@ def test_spectral_radius_predicts_what_plain_iteration_does(rows):
     X, y = rows
     problem = problem_of(0.5 * RBF(1.0)(X) + 0.1 * np.eye(len(y)), y, 3, JointPL())
     solution = solved(problem)
-    assert JointLinearised(solution.iterate).spectral_radius() < 1
-    plain = solve(problem, Parallel(iterations=60), start=None, tol=1e-8, max_iter=100)
-    np.testing.assert_allclose(plain.iterate.view.mean, solution.iterate.view.mean, atol=1e-6)
+    assert JointMap(problem, solution).spectral_radius(len(solution.residual)) < 1
+    plain, _ = solve(problem, Parallel(iterations=60), start=None, tol=1e-8, max_iter=100)
+    np.testing.assert_allclose(plain.view.mean, solution.view.mean, atol=1e-6)
 
 
 def test_classes_with_one_member_and_as_many_classes_as_rows():
@@ -365,7 +378,7 @@ def test_classes_with_one_member_and_as_many_classes_as_rows():
         ({"likelihood": "noisy_threshold"}, "has the softmax likelihood"),
         ({"schedule": "sequential"}, "parallel schedule only"),
         ({"inference": JointPL(nodes=512), "schedule": "hybrid"}, "parallel schedule only"),
-        ({"fold_noise": True}, "is for two classes"),
+        ({"fold_noise": True}, "is for binary problems"),
         ({"inference": JointPL(), "multi_class": "one_vs_rest"}, "inference must be one of"),
     ],
 )
@@ -390,7 +403,7 @@ def test_two_classes_are_not_taken_for_many(iris):
 def test_laplace_is_the_mode(rows):
     X, y = rows
     problem = problem_of(KERNEL(X), y, 3, JointLaplace())
-    iterate = solved(problem).iterate
+    iterate = solved(problem)
     f = iterate.view.mean @ problem.H.T
     slope = np.eye(3)[y] - softmax(f, axis=1)
     np.testing.assert_allclose(np.linalg.solve(KERNEL(X), f), slope, atol=1e-8)
@@ -448,7 +461,7 @@ def test_variances_keep_their_digits_however_weak_a_direction_of_a_site(rows, st
     weak = np.array([-np.sin(angle), np.cos(angle)]).T
     K = KERNEL(X)
     tau = np.einsum("nd,ne->nde", strong, strong) + strength * np.einsum("nd,ne->nde", weak, weak)
-    posterior = JointPosterior(Prior([K], [np.eye(D)]), Sites(tau, np.zeros((n, D))))
+    posterior = JointPosterior(JointPrior([K], [np.eye(D)]), Sites(tau, np.zeros((n, D))))
     prior = np.kron(K, np.eye(D)).astype(np.longdouble)
     for i in range(n):  # site by site, in extended precision
         for direction, level in ((strong, 1.0), (weak, strength)):
@@ -505,9 +518,9 @@ def test_a_newton_step_looks_ahead(rows):
     """The mean after a step is predicted exactly, and the residual to a part of what it was."""
     X, y = rows
     problem = problem_of(KERNEL(X), y, 3, JointPL())
-    iterate = problem.iterate(problem.propose_cautiously(problem.prior_view))
-    plain = JointLinearised(iterate).solve(iterate.residual, time=np.inf, rtol=1e-8)
-    b, variance = JointLinearised(iterate).marginals_after(0.1 * plain)
+    iterate = problem.iterate(problem.cautious_sites(None))
+    plain = JointMap(problem, iterate).solve(iterate.residual, time=np.inf, rtol=1e-8)
+    b, variance = JointMap(problem, iterate).marginals_after(0.1 * plain)
     after = problem.iterate(iterate.moved(0.1 * plain))
     moved = np.einsum(
         "nde,ne->nd", np.linalg.inv(iterate.view.root), after.view.mean - iterate.view.mean
@@ -515,7 +528,7 @@ def test_a_newton_step_looks_ahead(rows):
     np.testing.assert_allclose(b, moved, atol=1e-4 * np.abs(moved).max())
     L = iterate.view.root
     np.testing.assert_allclose(L @ variance @ np.swapaxes(L, 1, 2), after.posterior.variance, atol=2e-3)
-    ahead, time = joint_newton_step(problem, iterate, time=np.inf)
+    ahead, time = problem.newton_step(iterate, time=np.inf)
     assert time == np.inf
     sizes = [problem.iterate(iterate.moved(step)).size for step in (plain, ahead)]
     assert sizes[1] < 0.5 * sizes[0]

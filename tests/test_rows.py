@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import postlin
-from postlin.inference.sparse.inducing import check_inducing, inducing_points
+from postlin.estimator.parameters import check_inducing
+from postlin.inference.sparse.posterior import inducing_points
 from postlin.streaming.chunks import ArrayRows
 from postlin.streaming.engines import Threads, added, pairwise_sum
 from postlin.streaming.sources import ArraySource, MappedSlice

@@ -15,15 +15,15 @@ import postlin
 from postlin import GPClassifier
 from postlin.estimator import fits as binary
 from postlin.estimator.parameters import default_kernel
-from postlin.inference.exact.problem import Problem
+from postlin.inference.exact.problem import ExactProblem
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.models import Model
+from postlin.learning.models import ExactModel
 from postlin.likelihoods import REGISTRY, WithNoise
 from postlin.likelihoods.base import select
 from postlin.linalg.threads import keep_freed_memory
 from postlin.rules import REGISTRY as RULES
 from postlin.rules.sites import SiteView
-from postlin.rules.weights import Observations
+from postlin.rules.weights import UNIT, Observations
 from postlin.schedules import REGISTRY as SCHEDULES
 
 LIKELIHOODS = {name: kind() for name, kind in REGISTRY.items()}
@@ -81,11 +81,11 @@ def test_sites_alone_are_those_proposed(name, rule, weighted, points):
     if rule.name == "laplace" and not likelihood.differentiable:
         pytest.skip("Laplace needs a derivative")
     y, m, v = (part[:40] for part in points)
-    observations = Observations(np.linspace(0.5, 3.0, 40), noise=0.2) if weighted else None
-    problem = Problem(np.diag(2 * v), np.zeros(40), y, likelihood, rule, observations)
+    weights = Observations(np.linspace(0.5, 3.0, 40), noise=0.2) if weighted else UNIT
+    problem = ExactProblem(np.diag(2 * v), np.zeros(40), y, likelihood, rule, weights)
     tau = 0.3 / v
     view = SiteView(m, v, tau, tau * m + 0.1, 1 - tau * v)
-    expected = problem.propose(view).sites
+    expected = problem._propose(view).sites
     np.testing.assert_allclose(problem.sites_for(view), expected, rtol=1e-12, atol=1e-300)
 
 
@@ -197,8 +197,8 @@ def test_an_evaluation_in_a_fit_stays_within_four_matrices(large, length_scale, 
     kernel = ConstantKernel(4.0) * RBF(length_scale) + WhiteKernel(0.1)
 
     def run():
-        model = Model(X, y, RULES["pl"](), SCHEDULES["parallel"](), 1e-8, 60)
-        model.infer(Hyperparameters(kernel, REGISTRY["probit"]())).gradient()
+        model = ExactModel(X, y, RULES["pl"](), SCHEDULES["parallel"](), 1e-8, 60)
+        model.infer(Hyperparameters(kernel, REGISTRY["probit"]())).value_and_gradient()
 
     assert peak_of(run) < (matrices + 0.5) * MATRIX
 
@@ -227,8 +227,8 @@ def test_prediction_needs_no_memory_that_grows_with_the_points(large):
 def test_a_search_does_not_solve_its_last_point_twice(data, rule, monkeypatch):
     d = data("crab", 80)
     calls = []
-    infer = Model.infer
-    monkeypatch.setattr(Model, "infer", lambda *given: calls.append(given) or infer(*given))
+    infer = ExactModel.infer
+    monkeypatch.setattr(ExactModel, "infer", lambda *given: calls.append(given) or infer(*given))
     model = GPClassifier(inference=rule).fit(d.X, d.y)
     assert len(calls) == len(model.evidence_path_)
     assert model.converged_

@@ -9,7 +9,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 
-from postlin.inference.sparse.inducing import inducing_points
+from postlin.inference.sparse.posterior import inducing_points
 
 #: Rows among which k-means looks for the first inducing points, and rows predicted at a time.
 SAMPLE, BLOCK = 20_000, 8192

@@ -1,5 +1,8 @@
 """Gaussian process classification by posterior linearisation, with Laplace and EP beside it."""
 
+from typing import TYPE_CHECKING, Any
+
+from postlin import datasets, likelihoods, rules, schedules
 from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.files import load, save
 from postlin.exceptions import (
@@ -10,14 +13,17 @@ from postlin.exceptions import (
     NegativeSiteWarning,
     NotPositiveDefiniteError,
 )
-from postlin.inference.infer import Approximation, infer
+from postlin.inference.infer import infer
+from postlin.inference.result import Approximation
 from postlin.learning.search import Evaluation
-from postlin.rules.binary import EP, PL, Laplace
+from postlin.rules import EP, PL, Laplace
 from postlin.rules.sites import Sites
-from postlin.streaming.parquet import parquet
-from postlin.streaming.sources import stream
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from postlin.streaming.parquet import parquet
+    from postlin.streaming.sources import stream
+
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "EP",
@@ -43,3 +49,16 @@ __all__ = [
     "schedules",
     "stream",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the functions that read data in passes when one of them is first asked for."""
+    if name not in ("parquet", "stream"):
+        raise AttributeError(f"module 'postlin' has no attribute {name!r}")
+    from postlin.streaming import parquet, sources
+
+    return parquet.parquet if name == "parquet" else sources.stream
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

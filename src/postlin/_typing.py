@@ -1,6 +1,6 @@
-"""The array types that signatures speak of, and the pair that every marginal is."""
+"""The types that signatures speak of everywhere."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from numpy import float64
 from numpy.typing import NDArray
@@ -14,3 +14,13 @@ class Marginals(NamedTuple):
 
     mean: Array
     variance: Array
+
+
+if TYPE_CHECKING:
+    from typing_extensions import override as override
+else:  # Python 3.12 has it in typing
+    Function = TypeVar("Function")
+
+    def override(method: Function) -> Function:
+        """Mark a method that replaces one of a base class, whose docstring describes it."""
+        return method

@@ -1,5 +1,6 @@
 """Input is looked at once, before any work; what is wrong gets one clear sentence."""
 
+import sys
 from collections.abc import Iterator
 from numbers import Integral, Real
 from pathlib import Path
@@ -128,7 +129,7 @@ def check_semi_definite(matrix: Matrix, scale: float) -> None:
 
 def check_targets(y: object, n: int) -> Array:
     """N finite numbers."""
-    targets = _as_numbers(y, "y must hold numbers; use GPClassifier for labels of other kinds")
+    targets = _as_numbers(y, "y must hold numbers: map the labels to -1 and +1, or use GPClassifier")
     if targets.shape != (n,):
         raise ValueError(f"y must have shape ({n},) to match K, got {targets.shape}.")
     if not np.isfinite(targets).all():
@@ -221,3 +222,13 @@ def check_order(order: object, what: str) -> int:
 def is_real(value: object) -> bool:
     """Whether a value is a real number, which True and "1" are not."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_dask(X: object) -> bool:
+    """Whether this is a Dask collection; nothing is if nobody has imported Dask."""
+    return "dask" in sys.modules and bool(sys.modules["dask"].is_dask_collection(X))
+
+
+def is_source(X: object) -> bool:
+    """Whether this is a stream or a set of Parquet files, which are read in passes."""
+    return hasattr(X, "loads_anywhere")

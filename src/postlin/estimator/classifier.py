@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -11,11 +11,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from postlin._typing import Array
+from postlin._validation import is_dask, is_source
 from postlin.estimator.findings import Findings
 from postlin.estimator.fits import Fit
+from postlin.estimator.fitting import fit_classes
+from postlin.estimator.joint_fit import Joint
 from postlin.estimator.parameters import Plan, plan_of
 from postlin.estimator.reading import read, validated
-from postlin.estimator.sparse_fit import SparseFit
+from postlin.estimator.strategies import Decomposition
 from postlin.inference.infer import TOL
 from postlin.learning.search import Callback
 from postlin.likelihoods import BinaryLikelihood
@@ -24,8 +27,9 @@ from postlin.linalg.minimise import Optimizer
 from postlin.rules.binary import Rule
 from postlin.rules.joint import JointRule
 from postlin.schedules import Schedule
-from postlin.streaming.dask import is_dask, lazily
-from postlin.streaming.sources import Source
+
+if TYPE_CHECKING:
+    pass
 
 #: What validation leaves about features.
 _FEATURES = ("n_features_in_", "feature_names_in_")
@@ -188,39 +192,42 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         rng = check_random_state(self.random_state)
         about = {name: getattr(self, name) for name in _FEATURES if hasattr(self, name)}
         try:
-            data = read(self, plan, X, y, sample_weight)
-            plan = plan.among(len(data.classes))
-            strategy = data.fitted(plan, rng, self._before(plan, data.classes))
+            strategy: Decomposition | Joint
+            if plan.sparse is None:
+                data = read(self, X, y, sample_weight)
+                classes, observed, plan = data.classes, data.observed, plan.among(data.classes)
+                strategy = fit_classes(plan, data, rng, self._before(plan, classes))
+            else:
+                from postlin.estimator.sparse_fitting import fit_sparse, read_source  # only when needed
+
+                rows = read_source(self, X, y, sample_weight)
+                classes, observed, plan = rows.classes, None, plan.among(rows.classes)
+                strategy = fit_sparse(plan, rows, rng, self._before(plan, classes))
         except BaseException:
-            self._features_were(about)
+            for name in _FEATURES:  # back to what validation found in the data of the last fit
+                self.__dict__.pop(name, None)
+            self.__dict__.update(about)
             raise
         # all at once, so that a fit that fails leaves the last one whole
-        self.classes_, self.n_classes_ = data.classes, len(data.classes)
-        self._observed = data.observed
+        self.classes_, self.n_classes_ = classes, len(classes)
+        self._observed = observed
         self._decomposition = strategy
         alone = len(strategy.estimators_) == 1
         self.base_estimator_ = strategy.estimators_[0] if alone else strategy
         for fit in strategy.estimators_:
             which = "" if alone else f"{fit.name}: "
-            for warning in fit.complaints():
+            for warning in fit.warnings():
                 warnings.warn(type(warning)(f"{which}{warning}"), stacklevel=2)
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_decomposition")
 
-    def _features_were(self, about: dict[str, Any]) -> None:
-        """Back to what validation found in the data of the last fit."""
-        for name in _FEATURES:
-            self.__dict__.pop(name, None)
-        self.__dict__.update(about)
-
     def predict(self, X: Any) -> Array:
         """The most probable label of each row; of a Dask collection a Dask array of them."""
         check_is_fitted(self)
         if is_dask(X):
-            lazy: Array = lazily(self.predict, X, self.classes_.dtype, None)
-            return lazy
+            return _lazily(self.predict, X, self.classes_.dtype, None)
         rows = self._new(X)
         labels: Array = like(X, self.classes_[self._decomposition.predict(rows)])
         return labels
@@ -229,8 +236,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Probabilities of the labels, in the order of ``classes_``; of Dask data a Dask array."""
         check_is_fitted(self)
         if is_dask(X):
-            lazy: Array = lazily(self.predict_proba, X, np.dtype(float), self.n_classes_)
-            return lazy
+            return _lazily(self.predict_proba, X, np.dtype(float), self.n_classes_)
         rows = self._new(X)
         probabilities: Array = like(X, self._decomposition.predict_proba(rows))
         return probabilities
@@ -240,10 +246,10 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return float(super().score(on_host(X), on_host(y), on_host(sample_weight)))
 
     def _before(self, plan: Plan, classes: Array) -> list[Fit]:
-        """The fits to start from, if there are any of the same kind."""
+        """The fits of an earlier call to start from, if they are of the same kind."""
         if self.warm_start and hasattr(self, "base_estimator_"):
             same = np.array_equal(classes, self.classes_)
-            same &= isinstance(self._estimators[0], SparseFit) == (plan.sparse is not None)
+            same &= self._estimators[0].takes_passes == (plan.sparse is not None)
             if same and _alike(plan.start.kernel, self._estimators[0].kernel_):
                 return self._estimators
         return []
@@ -251,11 +257,19 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _new(self, X: Any) -> Any:
         """Rows to predict, validated."""
         check_is_fitted(self)
-        if isinstance(X, Source):
+        if is_source(X):
             raise TypeError(
                 "predictions are made of arrays, and X is a stream: predict chunk by chunk."
             )
         return validated(self, self._estimators[0].kernel_, X, reset=False)
+
+
+def _lazily(function: Any, X: Any, dtype: np.dtype[Any], width: int | None) -> Array:
+    """A Dask array of predictions."""
+    from postlin.streaming.dask import lazily
+
+    lazy: Array = lazily(function, X, dtype, width)
+    return lazy
 
 
 def _alike(one: Kernel, other: Kernel) -> bool:

@@ -17,49 +17,44 @@ from sklearn.gaussian_process import kernels
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+import postlin
 from postlin import likelihoods, rules, schedules
-from postlin.estimator import strategies as multiclass
+from postlin.estimator import fits, joint_fit, strategies
 from postlin.estimator.classifier import GPClassifier
-from postlin.estimator.fits import BinaryFit
-from postlin.estimator.joint_fit import Joint, JointFit
-from postlin.estimator.sparse_fit import SparseFit
 from postlin.exceptions import ModelFileError
-from postlin.inference.solver import History, Record
-from postlin.learning.hyperparameters import Hyperparameters, WithPoints
-from postlin.learning.joint_model import JointModel
-from postlin.learning.models import Model
-from postlin.learning.sparse_model import SparseModel
-from postlin.likelihoods import WithNoise
+from postlin.inference import result
+from postlin.learning import hyperparameters, joint_model, models
 from postlin.likelihoods.softmax import Softmax
 from postlin.rules import joint as joint_rules
+from postlin.rules import weights
 
 _MAGIC = b"postlin model\n"
 #: The layout of the file and of the objects in it; another number is another layout.
-_FORMAT = 1
+_FORMAT = 2
 #: No honest header is longer.
 _LONGEST_HEADER = 1000
 
 _TYPES: tuple[type, ...] = (
     GPClassifier,
-    BinaryFit,
-    Model,
-    Hyperparameters,
-    Record,
-    History,
-    WithNoise,
-    Joint,
-    JointFit,
-    JointModel,
+    fits.ExactFit,
+    joint_fit.Joint,
+    joint_fit.JointFit,
+    models.ExactModel,
+    joint_model.JointModel,
+    hyperparameters.Hyperparameters,
+    hyperparameters.WithPoints,
+    result.Record,
+    result.History,
+    weights.Weights,
+    weights.Observations,
+    likelihoods.WithNoise,
     Softmax,
-    SparseFit,
-    SparseModel,
-    WithPoints,
     *joint_rules.REGISTRY.values(),
-    kernels.CompoundKernel,
     *likelihoods.REGISTRY.values(),
     *rules.REGISTRY.values(),
     *schedules.REGISTRY.values(),
-    *multiclass.REGISTRY.values(),
+    *strategies.REGISTRY.values(),
+    kernels.CompoundKernel,
     kernels.ConstantKernel,
     kernels.DotProduct,
     kernels.ExpSineSquared,
@@ -72,8 +67,12 @@ _TYPES: tuple[type, ...] = (
     kernels.Sum,
     kernels.WhiteKernel,
 )
-#: All that may stand in a file beside what skops itself knows to be harmless.
-TRUSTED = frozenset(f"{t.__module__}.{t.__qualname__}" for t in _TYPES)
+#: All types that a file may name beside those that skops itself knows to be harmless. Those of fits
+#: with inducing points are given by name: nothing of these rooms is imported before a fit needs it.
+TRUSTED = frozenset(f"{t.__module__}.{t.__qualname__}" for t in _TYPES) | {
+    "postlin.estimator.sparse_fit.SparseFit",
+    "postlin.learning.sparse_model.SparseModel",
+}
 
 
 def save(model: GPClassifier | Pipeline, path: str | os.PathLike[str]) -> None:
@@ -139,8 +138,6 @@ def _check(model: Any) -> None:
 
 
 def _header(payload: bytes) -> bytes:
-    import postlin
-
     about = {"format": _FORMAT, "postlin": postlin.__version__, "scikit-learn": sklearn.__version__}
     return json.dumps(about | {"sha256": _digest(about, payload)}).encode() + b"\n"
 
@@ -169,7 +166,8 @@ def _payload(content: bytes, path: Path) -> bytes:
     if about.get("format") != _FORMAT:
         raise ModelFileError(
             f"{str(path)!r} was written by postlin {about.get('postlin')} in format "
-            f"{about.get('format')}, and this version reads format {_FORMAT}: fit the model again."
+            f"{about.get('format')}, and postlin {postlin.__version__} reads format {_FORMAT}: fit the "
+            "model again."
         )
     return payload
 

@@ -1,7 +1,7 @@
 """What a fitted classifier can tell beyond its predictions."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
@@ -14,6 +14,9 @@ from postlin.estimator.fits import Fit
 from postlin.estimator.sparse_fit import SparseFit
 from postlin.estimator.summary import as_html, as_text
 from postlin.linalg.arrays import like
+
+if TYPE_CHECKING:
+    from postlin.estimator.sparse_fit import SparseFit
 
 
 class Findings(ABC):
@@ -42,8 +45,10 @@ class Findings(ABC):
             codes = np.argmax([one.y for one in each], axis=0)
         return each[0].row, codes, each[0].weight
 
-    def _sparse(self, what: str) -> list[SparseFit]:
+    def _sparse(self, what: str) -> "list[SparseFit]":
         """The fits with inducing points, where every one of them has seen all rows."""
+        from postlin.estimator.sparse_fit import SparseFit  # exact fits need none of it
+
         fits = [fit for fit in self._estimators if isinstance(fit, SparseFit)]
         if self._decomposition.name == "one_vs_one" and len(fits) > 1:
             raise AttributeError(
@@ -160,10 +165,7 @@ class Findings(ABC):
     @property
     def inducing_points_(self) -> Array:
         """Of two classes, the inducing points."""
-        fit = self._only("inducing_points_")
-        if not isinstance(fit, SparseFit):
-            raise AttributeError("exact inference has no inducing points: inducing is None.")
-        return fit.inducing_points_
+        return self._only("inducing_points_").inducing_points_
 
     @property
     def converged_(self) -> bool:
@@ -223,9 +225,7 @@ class Findings(ABC):
     def _all_rows(self) -> Any:
         """The training rows, put together from the problems where they have been taken apart."""
         first = self._estimators[0]
-        if isinstance(first, SparseFit):
-            return first.X_train_  # which says that there are none
-        if len(first.rows) == len(self._codes):
+        if first.takes_passes or len(first.rows) == len(self._codes):
             return first.X_train_
         X = np.empty((len(self._codes), *np.shape(first.X_train_)[1:]), first.X_train_.dtype)
         for fit in self._estimators:
@@ -235,8 +235,8 @@ class Findings(ABC):
     def _spread(self) -> Array:
         """Standard deviations of the features; none where rows are no vectors."""
         first = self._estimators[0]
-        if isinstance(first, SparseFit):
-            return first.spread
+        if first.takes_passes:
+            return self._sparse("relevance_")[0].spread
         X = self._all_rows()
         return np.std(np.asarray(X, float), axis=0) if np.ndim(X) == 2 else np.zeros(0)
 

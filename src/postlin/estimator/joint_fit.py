@@ -1,21 +1,21 @@
-"""What is learned from several classes at a time."""
+"""What a fit of many classes jointly leaves, and its predictions."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import logsumexp
 
-from postlin._typing import Array, Marginals
-from postlin.estimator.fits import Fit
-from postlin.inference.joint.evidence import cavity
-from postlin.inference.joint.jacobian import joint_newton_step
+from postlin._typing import Array, Marginals, override
+from postlin.estimator.fits import Fit, draws
+from postlin.inference.joint.evidence import JointApproximation, cavity
 from postlin.inference.joint.leave_one_out import disturbances, without_one
-from postlin.inference.joint.posterior import Prior
+from postlin.inference.joint.posterior import JointPrior
 from postlin.inference.solver import solve
-from postlin.learning.joint_model import kernels_of
+from postlin.learning.joint_model import JointModel, kernels_of
 from postlin.likelihoods.softmax import SoftmaxMoments
-from postlin.linalg.blocks import root_of
+from postlin.linalg.blocks import root_of, times, transposed
 from postlin.linalg.threads import blas_threads
 
 #: Entries of a block of predictions that are held at a time: 64 MiB.
@@ -27,56 +27,74 @@ _SMALL, _TOL = 0.02, 1e-4
 class JointFit(Fit):
     """A posterior over the latent functions of all classes.
 
-    Softmax sees their contrasts only, so their mean over classes is zero here.
+    Softmax depends on their contrasts only, so their mean over classes is zero here.
     """
 
+    model: JointModel
+
     @property
+    @override
+    def approximation_(self) -> JointApproximation:
+        found = super().approximation_
+        assert isinstance(found, JointApproximation)
+        return found
+
+    @property
+    @override
     def remark(self) -> str:
-        """That there is one problem only."""
         return "all classes jointly"
 
     @property
+    @override
     def size(self) -> int:
-        """Rows of the largest matrix."""
-        return len(self.y_train_) * (int(self.model.n_classes) - 1)
+        return self.n_rows * (self.model.n_classes - 1)
 
     @property
+    @override
     def codes(self) -> np.ndarray:
-        """Indices of classes."""
         return np.asarray(self.y_train_)
 
+    @override
+    def spectral_radius(self) -> float:
+        return self.approximation_.spectral_radius()
+
+    @override
     def site_strengths(self) -> tuple[Array, Array]:
         """The trace of T, and the length of ν − T m."""
-        m, _, tau, nu = self.approximation_.solution.iterate.view
-        pull = nu - np.einsum("nde,ne->nd", tau, m)
-        return np.einsum("naa->n", tau), np.linalg.norm(pull, axis=1)
+        m, _, tau, nu = self.approximation_.iterate.view
+        return np.einsum("naa->n", tau), np.linalg.norm(nu - times(tau, m), axis=1)
 
-    def latent_mean_and_variance(self, X: Any) -> Marginals:
+    @override
+    def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
         """Means and variances of the classes' latent values at each row, (n, C) each."""
         mean, covariance = self.latent_mean_and_covariance(X)
         return Marginals(mean, np.einsum("ncc->nc", covariance))
 
-    def latent_mean_and_covariance(self, X: Any) -> tuple[Array, Array]:
+    def latent_mean_and_covariance(self, X: np.ndarray) -> tuple[Array, Array]:
         """Means (n, C) and covariances (n, C, C) of the classes' latent values at each row."""
         mean, covariance = self._contrasts(X)
         H = self.approximation_.problem.H
         return mean @ H.T, H @ covariance @ H.T
 
-    def log_probabilities(self, X: Any) -> Array:
-        """Logarithms of the class probabilities at each row, (n, C)."""
+    @override
+    def log_probabilities(self, X: np.ndarray) -> Array:
         return self._log_probabilities(*self._contrasts(X))
 
-    def _contrasts(self, X: Any) -> tuple[Array, Array]:
+    def _cross(self, X: np.ndarray) -> JointPrior:
+        """Covariances of the training rows with those of X."""
+        directions = self.approximation_.problem.prior.directions
+        return JointPrior([k(self.X_train_, X) for k in kernels_of(self.kernel_)], directions)
+
+    def _contrasts(self, X: np.ndarray) -> tuple[Array, Array]:
         """Means (n, D) and covariances (n, D, D) of the contrasts at each row."""
-        posterior = self.approximation_.solution.iterate.posterior
-        kernels, n, D = kernels_of(self.kernel_), len(self.y_train_), self.model.n_classes - 1
-        width = max(1, _BLOCK // (n * D**2))
+        posterior = self.approximation_.iterate.posterior
+        width = max(1, _BLOCK // (self.size * (self.model.n_classes - 1)))
         parts = []
         with blas_threads(self.size):
             for first in range(0, len(X), width):
                 rows = X[first : first + width]
-                cross = Prior([k(self.X_train_, rows) for k in kernels], posterior.prior.directions)
-                parts.append(posterior.predict(cross, [k.diag(rows) for k in kernels]))
+                variances = [k.diag(rows) for k in kernels_of(self.kernel_)]
+                parts.append(posterior.predict(self._cross(rows), variances))
         mean, covariance = (np.concatenate(part) for part in zip(*parts, strict=True))
         return mean, covariance
 
@@ -87,8 +105,7 @@ class JointFit(Fit):
             # no subtraction from a prior variance can resolve what is below its last bits
             values, vectors = np.linalg.eigh(covariance)
             least = 64 * np.finfo(float).eps * np.abs(values).max(axis=1, keepdims=True)
-            raised = (vectors * np.maximum(values, least)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-            root = root_of(raised)
+            root = root_of((vectors * np.maximum(values, least)[:, None, :]) @ transposed(vectors))
         return self._softmax(mean, root)
 
     def _softmax(self, mean: Array, root: Array) -> Array:
@@ -97,12 +114,12 @@ class JointFit(Fit):
         normalised: Array = log_p - logsumexp(log_p, axis=1, keepdims=True)
         return normalised
 
+    @override
     def cavity_log_probabilities(self) -> Array:
-        """From the cavities alone."""
-        approximation = self.approximation_
-        _, mean, root = cavity(approximation.problem, approximation.solution.iterate)
+        _, mean, root = cavity(self.approximation_.problem, self.approximation_.iterate)
         return self._softmax(mean, root)
 
+    @override
     def _left_out(self) -> Array:
         found = self.cavity_log_probabilities()
         for i in np.flatnonzero(disturbances(self.approximation_) > _SMALL):
@@ -110,57 +127,45 @@ class JointFit(Fit):
         return found
 
     def _without(self, i: int) -> tuple[Array, Array]:
-        """Mean and root of row i without one observation of it, all other sites where they go."""
+        """Mean and root of row i without one observation of it, all other sites being solved anew."""
         problem, start = without_one(self.approximation_, i)
-        solution = solve(
-            problem,  # type: ignore[arg-type]  # it has the methods that are asked of a Problem
-            replace(self.model.schedule, iterations=None),
-            start=start,
-            tol=_TOL,
-            max_iter=self.model.max_iter,
-            newton=joint_newton_step,
+        schedule = replace(self.model.schedule, iterations=None)
+        iterate, _ = solve(problem, schedule, start=start, tol=_TOL, max_iter=self.model.max_iter)
+        posterior = iterate.posterior
+        mean, variance = problem.weights.new(
+            i, posterior.mean[i], posterior.variance[i], posterior.sites
         )
-        posterior, sites = solution.iterate.posterior, solution.iterate.posterior.sites
-        mean, variance = posterior.mean[i], posterior.variance[i]
-        if problem.observations is not None:
-            mean, variance = problem.observations.new(i, mean, variance, sites.tau[i], sites.nu[i])
         return mean[None], root_of(variance[None])
 
-    def sample(self, X: Any, n_samples: int, rng: np.random.RandomState) -> Array:
+    @override
+    def sample(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState) -> Array:
         """Joint draws of the classes' latent values, (n, C, n_samples)."""
-        posterior = self.approximation_.solution.iterate.posterior
-        kernels, H = kernels_of(self.kernel_), self.approximation_.problem.H
-        directions = posterior.prior.directions
-        cross = Prior([k(self.X_train_, X) for k in kernels], directions)
+        cross, H = self._cross(X), self.approximation_.problem.H
+        new = cross._replace(covariances=[k(X) for k in kernels_of(self.kernel_)])
         with blas_threads(self.size):
-            mean, covariance = posterior.predict_jointly(
-                cross, Prior([k(X) for k in kernels], directions)
-            )
-            values, vectors = np.linalg.eigh(covariance)
-        # of a covariance computed by subtraction: what is negative is rounding
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        draws = mean.ravel()[:, None] + root @ rng.standard_normal((mean.size, n_samples))
-        result: Array = np.einsum("cd,nds->ncs", H, draws.reshape(*mean.shape, n_samples))
+            mean, covariance = self.approximation_.iterate.posterior.predict_jointly(cross, new)
+            drawn = draws(mean.ravel(), covariance, n_samples, rng)
+        result: Array = np.einsum("cd,nds->ncs", H, drawn.reshape(*mean.shape, n_samples))
         return result
 
 
 class Joint:
-    """All classes at a time."""
+    """One fit of all classes."""
 
     name: ClassVar[str] = "joint"
 
-    def __init__(self, n_classes: int, estimators: list[Fit]) -> None:
+    def __init__(self, n_classes: int, estimators: Sequence[Fit]) -> None:
         self.n_classes = n_classes
         self.estimators_ = estimators
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: np.ndarray) -> Array:
         """Class probabilities at the rows of X."""
         return np.asarray(np.exp(self.estimators_[0].log_probabilities(X)))
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: np.ndarray) -> np.ndarray:
         """Indices of the most probable classes."""
         return np.asarray(np.argmax(self.predict_proba(X), axis=1))
 
-    def loo_predict_proba(self, X: Any) -> Array:
-        """Class probabilities at the rows that were learned from, each as if it had not been."""
+    def loo_predict_proba(self, X: np.ndarray) -> Array:
+        """Leave-one-out class probabilities of the training rows."""
         return np.asarray(np.exp(self.estimators_[0].loo_log_probabilities()))

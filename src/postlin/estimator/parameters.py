@@ -1,40 +1,39 @@
-"""What a classifier is asked to do: its parameters, checked, and the search that follows from them."""
+"""The parameters of a classifier, checked in one place, and the plan that follows from them."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, Kernel, WhiteKernel
 
 from postlin import likelihoods, rules, schedules
+from postlin._typing import Array
 from postlin._validation import as_object, check_tolerance
-from postlin.estimator import strategies as multiclass
-from postlin.estimator.fits import Fit
-from postlin.inference.sparse.inducing import check_inducing
+from postlin.estimator import strategies
+from postlin.estimator.strategies import OneVsOne
 from postlin.kernels import can_split, split_white
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.search import Callback, Training, shown_log, train
+from postlin.learning.search import Callback
 from postlin.likelihoods import BinaryLikelihood
 from postlin.likelihoods.softmax import Softmax
 from postlin.linalg.minimise import OPTIMIZERS, Optimizer
 from postlin.rules.binary import Rule
-from postlin.rules.joint import JointRule, check_joint, joint_rule
+from postlin.rules.joint import JointRule, binary_counterpart, check_joint, joint_rule
 from postlin.schedules import Schedule
 
 
 def default_kernel() -> Kernel:
-    """The paper's kernel at its start: 10 RBF(1), learned, plus white noise of 0.1, fixed."""
+    """The paper's kernel: 10 RBF(1), which is learned, plus white noise of 0.1, which is fixed."""
     return ConstantKernel(10.0, (1e-5, 1e10)) * RBF(1.0, (1e-5, 1e5)) + WhiteKernel(0.1, "fixed")
 
 
 class SparsePlan(NamedTuple):
     """How to fit with inducing points."""
 
-    inducing: Any  # how many, or where
+    inducing: int | np.ndarray  # how many points, or where they are
     learn_inducing: bool
     coarse_rows: int | None
     checkpoint: str | os.PathLike[str] | None
@@ -47,7 +46,7 @@ class Plan:
 
     start: Hyperparameters
     rule: Rule
-    joint: JointRule | None  # for all classes at a time, where that is asked for
+    joint: JointRule | None  # the rule for all classes jointly, where that is asked for
     multi_class: str
     shared: bool  # whether classes share their hyperparameters
     schedule: Schedule
@@ -63,77 +62,55 @@ class Plan:
 
     @property
     def settings(self) -> str:
-        """All that the result depends on beside the data, in words and digits."""
+        """Everything that the result depends on beside the data, as text."""
         kernel, likelihood = self.start.kernel, self.start.likelihood
         sparse = None if self.sparse is None else self.sparse._replace(checkpoint=None)
         if sparse is not None and np.ndim(sparse.inducing):
             sparse = sparse._replace(inducing=np.asarray(sparse.inducing).tolist())
-        parts = [type(kernel).__name__, *_exactly(kernel.get_params()), likelihood, self.rule, sparse]
+        parameters = [  # of a kernel to the last digit; those that are kernels have theirs here too
+            f"{name}={value.tolist() if isinstance(value, np.ndarray) else value!r}"
+            for name, value in sorted(kernel.get_params().items())
+        ]
+        parts = [type(kernel).__name__, *parameters, likelihood, self.rule, sparse]
         optimizer = getattr(self.optimizer, "__qualname__", self.optimizer)
         classes = [self.multi_class, self.shared]
         options = [optimizer, self.n_restarts, self.fold_noise, self.tol, self.max_iter, *classes]
         return repr([*parts, *map(str, options), self.start.theta.tolist()])
 
     def without_search(self) -> "Plan":
-        """The same at the hyperparameters given."""
+        """The plan that keeps the starting hyperparameters."""
         return replace(self, optimizer=None)
 
-    def among(self, n_classes: int) -> "Plan":
-        """The same for so many classes, which with all at a time have kernels for themselves."""
-        if n_classes == 2:
-            return replace(self, joint=None, multi_class=multiclass.OneVsOne.name, shared=False)
+    def among(self, classes: np.ndarray) -> "Plan":
+        """The plan for these classes; in a joint fit with separate kernels each class gets a copy."""
+        if len(classes) == 1:
+            raise ValueError(
+                f"y holds one class only, {classes[0]}; a classifier needs examples of two classes."
+            )
+        if len(classes) == 2:
+            return replace(self, joint=None, multi_class=OneVsOne.name, shared=False)
         if self.joint is None:
             return self
         kernel = self.start.kernel
         if not self.shared:
-            kernel = CompoundKernel([clone(kernel) for _ in range(n_classes)])
+            kernel = CompoundKernel([clone(kernel) for _ in classes])
         return replace(self, start=Hyperparameters(kernel, Softmax()))
 
-    @property
-    def decomposition(self) -> type[multiclass.Decomposition]:
-        """How classes are taken apart."""
-        return multiclass.REGISTRY[self.multi_class]
-
-    def start_after(self, before: Fit | None) -> Hyperparameters:
-        """Where to begin: where an earlier fit ended, if there is one."""
-        if before is None:
+    def start_after(self, theta: Array | None) -> Hyperparameters:
+        """The starting hyperparameters: those of an earlier fit, if there is one."""
+        if theta is None:
             return self.start
-        return self.start.inside(before.hyperparameters.theta[: len(self.start.theta)])
-
-    def train(
-        self,
-        models: Sequence[Any],
-        rng: np.random.RandomState,
-        before: Sequence[Fit | None],
-    ) -> Training:
-        """Search for the hyperparameters of all these models, from where an earlier fit ended."""
-        with shown_log(self.verbose):
-            return train(
-                models,
-                self.start_after(before[0]),
-                self.optimizer,
-                restarts=self.n_restarts,
-                rng=rng,
-                starts=[start_of(b, model.n_rows) for b, model in zip(before, models, strict=True)],
-                callback=self.callback,
-                keep_on_interrupt=self.keep_on_interrupt,
-            )
+        return self.start.inside(theta[: len(self.start.theta)])
 
 
-def _exactly(parameters: dict[str, Any]) -> list[str]:
-    """Parameters of a kernel to the last digit; those that are kernels have theirs here too."""
-    return [
-        f"{name}={value.tolist() if isinstance(value, np.ndarray) else value!r}"
-        for name, value in sorted(parameters.items())
-    ]
+class Parameters(Protocol):
+    """The parameters of a ``GPClassifier``, as a user sets them: anything."""
+
+    def __getattr__(self, name: str) -> Any:
+        """A parameter."""
 
 
-def start_of(before: Fit | None, n: int) -> Any:
-    """Where an earlier fit of as many rows ended."""
-    return before.start if before is not None and before.n_rows == n else None
-
-
-def plan_of(model: Any) -> Plan:
+def plan_of(model: Parameters) -> Plan:
     """The parameters of a ``GPClassifier``, checked as far as they can be without data."""
     if isinstance(model.kernel, CompoundKernel):
         raise ValueError("kernel cannot be a CompoundKernel")
@@ -141,9 +118,7 @@ def plan_of(model: Any) -> Plan:
         raise ValueError(f"kernel must be a scikit-learn kernel or None, got {model.kernel!r}.")
     kernel = default_kernel() if model.kernel is None else clone(model.kernel)
     joint = model.multi_class == "joint"
-    inference = model.inference
-    if joint and isinstance(inference, JointRule):  # what it is called where there are two classes
-        inference = inference.name
+    inference = binary_counterpart(model.inference) if joint else model.inference
     rule = as_object(inference, rules.REGISTRY, Rule, "inference")
     likelihood = as_object(model.likelihood, likelihoods.REGISTRY, BinaryLikelihood, "likelihood")
     if model.fold_noise not in (True, False, "auto"):
@@ -180,8 +155,8 @@ def plan_of(model: Any) -> Plan:
     )
 
 
-def _sparse(model: Any, kernel: Kernel) -> SparsePlan | None:
-    """What is asked of inducing points, checked."""
+def _sparse(model: Parameters, kernel: Kernel) -> SparsePlan | None:
+    """The options of a fit with inducing points, checked; None for exact inference."""
     if model.inducing is None:
         for name in ("learn_inducing", "coarse_rows", "checkpoint"):
             if getattr(model, name) not in (None, False):
@@ -202,8 +177,8 @@ def _sparse(model: Any, kernel: Kernel) -> SparsePlan | None:
     return SparsePlan(model.inducing, bool(model.learn_inducing), coarse, model.checkpoint, seed)
 
 
-def _check_sparse(model: Any, kernel: Kernel) -> None:
-    """Raise ``ValueError`` for what goes with exact inference only."""
+def _check_sparse(model: Parameters, kernel: Kernel) -> None:
+    """Raise ``ValueError`` for options that only exact inference has."""
     if model.device not in (None, "cpu"):
         raise ValueError(
             f"inference with inducing points runs on the CPU, got device={model.device!r}: leave "
@@ -224,7 +199,7 @@ def _check_sparse(model: Any, kernel: Kernel) -> None:
         )
 
 
-def _check_options(model: Any) -> None:
+def _check_options(model: Parameters) -> None:
     check_tolerance(model.tol, model.max_iter_predict, "max_iter_predict")
     if not (model.optimizer is None or callable(model.optimizer) or model.optimizer in OPTIMIZERS):
         names = ", ".join(map(repr, OPTIMIZERS))
@@ -239,6 +214,21 @@ def _check_options(model: Any) -> None:
         raise ValueError(
             f"n_jobs must be None or an integer other than 0 (-1: all processors), got {jobs!r}."
         )
-    if model.multi_class not in (*multiclass.REGISTRY, "joint"):
-        names = ", ".join(map(repr, (*multiclass.REGISTRY, "joint")))
+    if model.multi_class not in (*strategies.REGISTRY, "joint"):
+        names = ", ".join(map(repr, (*strategies.REGISTRY, "joint")))
         raise ValueError(f"multi_class must be one of {names}, got {model.multi_class!r}.")
+
+
+def check_inducing(inducing: Any) -> None:
+    """Raise ``ValueError`` unless this is a number of points or an array of them."""
+    is_number = isinstance(inducing, Integral) and not isinstance(inducing, bool)
+    try:
+        shape = np.shape(inducing)
+    except ValueError:  # rows of different lengths
+        shape = ()
+    if not (inducing >= 1 if is_number else len(shape) == 2):
+        shown = f"shape {shape}" if shape else repr(inducing)
+        raise ValueError(
+            "inducing must be None, a positive number of points or an array (points, features), got "
+            f"{shown}."
+        )

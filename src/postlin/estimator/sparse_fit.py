@@ -1,28 +1,28 @@
-"""What is learned from two classes by way of inducing points."""
+"""What a fit with inducing points leaves, and its predictions of two classes."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from postlin._typing import Array, Marginals
+from postlin._typing import Array, Marginals, override
 from postlin.estimator.fits import BinaryFit, draws, within_range
-from postlin.inference.solver import History, Record
 from postlin.inference.sparse.evidence import SparseApproximation
-from postlin.inference.sparse.posterior import State
-from postlin.inference.sparse.solver import SparseRecord
+from postlin.inference.sparse.passes import cavities, marginals
+from postlin.inference.sparse.posterior import SparsePosterior, State
+from postlin.inference.sparse.row_sites import Method
 from postlin.learning.search import Training
-from postlin.learning.sparse_model import SparseModel, points_at, revived
+from postlin.learning.sparse_model import SparseModel
 from postlin.likelihoods import BinaryLikelihood
 from postlin.linalg.threads import blas_threads
 from postlin.streaming.chunks import CHUNK, Chunk
+from postlin.streaming.views import SourceRows
 
 
 class Each(NamedTuple):
-    """What is known of each row that was used: by one more pass, and in their order."""
+    """What one more pass tells of each row that was used, in the order of the rows."""
 
-    row: np.ndarray  # of the data
+    row: np.ndarray  # its index in the data
     y: Array
     weight: Array
     marginal: Marginals
@@ -31,155 +31,127 @@ class Each(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class OfChunk:
-    """What an approximation says of the rows of a chunk."""
+    """What a posterior says of the rows of a chunk."""
 
-    approximation: SparseApproximation
+    posterior: SparsePosterior
+    method: Method
 
     def __call__(self, chunk: Chunk) -> tuple[Any, ...]:
         """Labels, weights, and marginals with and without a row's own label."""
-        found = self.approximation
         weight = np.ones(len(chunk.y)) if chunk.weight is None else chunk.weight
-        return chunk.y, weight, found.marginals(chunk), found.cavities(chunk)
+        parts = self.posterior, self.method, chunk
+        return chunk.y, weight, marginals(*parts), cavities(*parts)
 
 
 class SparseFit(BinaryFit):
-    """A posterior over latent values given labels −1 and +1; no row is part of it.
+    """A posterior of two classes by way of inducing points; no row is part of it.
 
-    Rows can be asked about as long as the fit knows where they are: not in a copy from a file or from
-    another process.
+    It answers questions about rows as long as it knows where they are, which a copy from a file or from
+    another process does not.
     """
 
+    model: SparseModel
+    takes_passes: ClassVar[bool] = True
+
     def __init__(
-        self, name: str, model: SparseModel, training: Training, k: int, spread: Array
+        self, name: str, model: SparseModel, training: Training[State], k: int, spread: Array
     ) -> None:
-        """``spread`` are the features' standard deviations."""
+        """``spread`` holds the features' standard deviations."""
         self._n = model.n_rows
         self.spread = spread
         self._each: Each | None = None
-        super().__init__(name, range(model.n_rows), model, training, k)  # type: ignore[arg-type]
+        super().__init__(name, range(model.n_rows), model, training, k)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         model = {f.name: getattr(self.model, f.name) for f in fields(SparseModel)}
         alone = SparseModel(**model | {"rows": None, "after_pass": None})
         return super().__getstate__() | {"model": alone, "_each": None, "rows": None, "_loo": None}
 
-    def _record_of(self, approximation: Any) -> Record:
-        record: SparseRecord = approximation.record
-        n, history = record.n_passes, History(record.residuals, [])
-        return Record(record.converged, record.residual, n, n, history, np.zeros(0, bool))
-
-    def _kept_of(self, approximation: Any) -> tuple[Array, ...]:
-        """The state."""
-        return approximation.state.B, approximation.state.b
-
-    def _inference_complaints(self) -> Sequence[Warning]:
-        found: Sequence[Warning] = self.approximation_.complaints(self.model.tol, self.model.max_passes)
-        return found
-
-    def _warn(self, approximation: Any) -> None:
-        approximation.warn(self.model.tol, self.model.max_passes, 6)
-
     @property
+    @override
     def approximation_(self) -> SparseApproximation:
-        """The approximation of the posterior over latent values."""
-        if self._approximation is None:
-            record = self.record
-            self._approximation = revived(
-                self.model,
-                self.hyperparameters,
-                (self._sites[0], self._sites[1]),
-                SparseRecord(
-                    record.converged, record.residual, record.n_iter, record.history.residuals, 0
-                ),
-                self.log_marginal_likelihood_value_,
-                0,
-            )
-        found: SparseApproximation = self._approximation
+        found = super().approximation_
+        assert isinstance(found, SparseApproximation)
         return found
 
     @property
-    def inducing_points_(self) -> Array:
-        """The inducing points: learned, or as they were chosen."""
-        return points_at(self.model, self.hyperparameters)
+    @override
+    def size(self) -> int:
+        return len(self._kept[1])
 
     @property
+    @override
+    def inducing_points_(self) -> Array:
+        return self.model.points_at(self.hyperparameters)
+
+    @property
+    @override
     def latent_likelihood(self) -> BinaryLikelihood:
-        """The likelihood as these latent values see it."""
         likelihood = self.approximation_.method.likelihood
         assert isinstance(likelihood, BinaryLikelihood)
         return likelihood
 
     @property
-    def start(self) -> State:
-        """From where a similar problem may start."""
-        return self.approximation_.start
-
-    @property
+    @override
     def n_rows(self) -> int:
-        """How many rows were used."""
         return self._n
 
-    takes_passes: ClassVar[bool] = True
-
-    def row_numbers(self, kept: Any) -> np.ndarray:
-        """The rows used, as they were passed to ``fit``."""
+    @override
+    def row_numbers(self, kept: np.ndarray | None) -> np.ndarray:
         return self.each().row
 
     @property
+    @override
     def effort(self) -> str:
-        """What the last inference took, in words."""
         return f"passes: {self.record.n_iter}"
 
     @property
+    @override
     def remark(self) -> str:
-        """How many inducing points, and where the white noise is."""
         folded = super().remark
         return f"{len(self.inducing_points_)} inducing points{', ' if folded else ''}{folded}"
 
     @property
-    def X_train_(self) -> Any:  # noqa: N802
-        """Not kept."""
+    @override
+    def X_train_(self) -> np.ndarray:
         raise AttributeError("a fit with inducing points keeps no rows: X_train_ is not there.")
 
     @property
-    def y_train_(self) -> Array:
-        """Not kept."""
+    @override
+    def y_train_(self) -> np.ndarray:
         raise AttributeError("a fit with inducing points keeps no labels: y_train_ is not there.")
 
-    def latent_mean_and_variance(self, X: Any) -> Marginals:
-        """Mean and variance of the latent value at each row."""
-        with blas_threads(len(self._sites[1])), np.errstate(over="ignore", invalid="ignore"):
+    @override
+    def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
+        with blas_threads(self.size), np.errstate(over="ignore", invalid="ignore"):
             parts = [self.approximation_.predict(X[i : i + CHUNK]) for i in range(0, len(X), CHUNK)]
         mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
         return within_range(Marginals(mean, variance))
 
-    def latent_mean(self, X: Any) -> Array:
-        """Mean of the latent value at each row."""
-        return self.latent_mean_and_variance(X).mean
-
-    def sample(self, X: Any, n_samples: int, rng: np.random.RandomState) -> Array:
-        """Joint draws of the latent values at the rows of X, an array (n, n_samples)."""
+    @override
+    def sample(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState) -> Array:
         with blas_threads(len(X)):
             return draws(*self.approximation_.predict_jointly(X), n_samples, rng)
 
+    @override
     def spectral_radius(self) -> float:
-        """Not known."""
         raise AttributeError("the spectral radius is not known with inducing points.")
 
-    def log_marginal_likelihood(self, *args: Any, **kwargs: Any) -> Any:
-        """The log evidence at other hyperparameters, which takes passes over the rows."""
+    @override
+    def log_marginal_likelihood(self, *args: Any, **kwargs: Any) -> float | tuple[float, Array]:
         if args or kwargs:
-            self._rows()
+            self._rows()  # which are needed at other hyperparameters
         return super().log_marginal_likelihood(*args, **kwargs)
 
     def each(self) -> Each:
-        """Of each row that was used, what the model makes of it, with and without its label."""
+        """What the model makes of each row that was used, with and without its label."""
         if self._each is None:
-            self._each = Each(*self._rows().gather(OfChunk(self.approximation_)))
+            found = self.approximation_
+            self._each = Each(*self._rows().gather(OfChunk(found.posterior, found.method)))
         return self._each
 
-    def _rows(self) -> Any:
-        if self.model.rows is None:
+    def _rows(self) -> SourceRows:
+        if not isinstance(self.model.rows, SourceRows):
             raise AttributeError(
                 "the rows are no part of a model with inducing points that was saved or sent to "
                 "another process: ask where it was fitted, or fit again."
@@ -187,20 +159,21 @@ class SparseFit(BinaryFit):
         return self.model.rows
 
     @property
+    @override
     def codes(self) -> np.ndarray:
-        """0 and 1 for −1 and +1."""
         return (self.each().y > 0).astype(int)
 
+    @override
     def site_strengths(self) -> tuple[Array, Array]:
-        """τ, and ν − τ m without its sign, by what the row's own label adds to its cavity."""
+        """τ and |ν − τ m|, from what a row's own label adds to its cavity."""
         (m, v), (m_c, v_c) = self.each().marginal, self.each().cavity
         tau = 1.0 / v - 1.0 / v_c
         return tau, np.abs(m / v - m_c / v_c - tau * m)
 
+    @override
     def cavity_log_probabilities(self) -> Array:
-        """From the cavities alone."""
         return self._log_probabilities(self.each().cavity)
 
+    @override
     def _left_out(self) -> Array:
-        """One row of very many moves no other: its cavity is all there is to it."""
-        return self.cavity_log_probabilities()
+        return self.cavity_log_probabilities()  # one row of very many moves no other

@@ -4,31 +4,36 @@ import hashlib
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
+from joblib.parallel import get_active_backend
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import validate_data
 
 from postlin._typing import Array
+from postlin._validation import is_dask
 from postlin.estimator.fits import Fit
-from postlin.estimator.parameters import Plan, start_of
+from postlin.estimator.parameters import Plan
 from postlin.estimator.sparse_fit import SparseFit
-from postlin.estimator.strategies import Decomposition
-from postlin.inference.sparse.inducing import inducing_points
+from postlin.estimator.strategies import REGISTRY, BinaryTask, Decomposition
+from postlin.inference.sparse.posterior import inducing_points
 from postlin.learning.checkpoint import Checkpoint, RememberingModel
 from postlin.learning.coarse import train_sparse
 from postlin.learning.hyperparameters import WithPoints
-from postlin.learning.search import shown_log
+from postlin.learning.search import shown_log, train
 from postlin.learning.sparse_model import TOL, SparseModel
 from postlin.linalg.arrays import on_host
 from postlin.linalg.threads import blas_threads, threads
-from postlin.streaming.dask import DaskEngine, DaskSource, active_client, is_dask
 from postlin.streaming.engines import Engine, Threads
 from postlin.streaming.sources import ArraySource, Source
 from postlin.streaming.survey import Survey, survey
 from postlin.streaming.views import SourceRows, View
+
+#: How far inducing points may be learned to lie outside the data, in ranges of each feature.
+_MARGIN = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,36 +44,22 @@ class Surveyed:
     engine: Engine
     survey: Survey
     factor: Array | None = None  # the weight of each class
-    observed: ClassVar[None] = None  # rows are not kept
 
     @property
-    def classes(self) -> Array:
+    def classes(self) -> np.ndarray:
         """The labels, sorted."""
         return self.survey.classes
 
-    def fitted(self, plan: Plan, rng: np.random.RandomState, before: Sequence[Fit]) -> Decomposition:
-        """Classes taken apart; from the fits of an earlier time, if there are any."""
-        return _fit_apart(plan, self, rng, before)
-
     def rows(self, sign: Array) -> SourceRows:
-        """The rows of two classes."""
+        """The rows of two classes, whose signs are given for all classes."""
         return SourceRows(self.source, self.engine, View(self.survey, sign, self.factor))
 
 
-def refuse_source(X: Any) -> None:
-    """Raise ``ValueError`` for what only fits with inducing points can read."""
-    if isinstance(X, Source) or is_dask(X):
-        raise ValueError(
-            f"exact inference needs all rows in memory, and X is a {type(X).__name__}: set inducing, "
-            "for example inducing=500."
-        )
-
-
-def survey_of(model: Any, X: Any, y: Any, sample_weight: Any) -> Surveyed:
+def read_source(model: Any, X: Any, y: Any, sample_weight: Any) -> Surveyed:
     """The rows that a classifier is given, after a first pass over them."""
     source = _source(model, X, y, sample_weight)
     engine = engine_for(source, model.n_jobs)
-    found = look(source, engine)
+    found = survey(source, engine, seed=0)
     if not isinstance(source, ArraySource):  # scikit-learn has seen arrays itself
         model.n_features_in_ = found.n_features
         if found.names is not None:
@@ -86,6 +77,8 @@ def _source(model: Any, X: Any, y: Any, sample_weight: Any) -> Source:
             )
         return X
     if is_dask(X):
+        from postlin.streaming.dask import DaskSource
+
         return DaskSource.of(X, y, sample_weight)
     X, y, sample_weight = on_host(X), on_host(y), on_host(sample_weight)
     numbers, labels = validate_data(model, X, y, dtype="numeric", ensure_all_finite=False)
@@ -102,7 +95,7 @@ def _source(model: Any, X: Any, y: Any, sample_weight: Any) -> Source:
 
 
 def _class_weights(class_weight: Any, found: Survey) -> Array | None:
-    """What rows of each class count, times their own weights."""
+    """The factor of each class by which the weights of its rows are multiplied."""
     if class_weight is None:
         return None
     if isinstance(class_weight, str) and class_weight == "balanced":
@@ -118,24 +111,21 @@ def _class_weights(class_weight: Any, found: Survey) -> Array | None:
     return weights
 
 
-#: How far inducing points may be learned to lie outside the data, in ranges of each feature.
-_MARGIN = 0.1
-
-
 def engine_for(source: Source, n_jobs: int | None) -> Engine:
     """Dask, where the rows are there or a surrounding client can load them; else threads."""
-    client = active_client()
-    if isinstance(source, DaskSource):
-        return DaskEngine(client)
-    if client is not None and source.loads_anywhere() is not None:
-        return DaskEngine(client)
+    if hasattr(get_active_backend()[0], "client") or source.is_on_dask:
+        from postlin.streaming.dask import DaskEngine, active_client
+
+        client = active_client()
+        if source.is_on_dask or (client is not None and source.loads_anywhere() is not None):
+            return DaskEngine(client)
     return Threads(threads() if n_jobs is None else effective_n_jobs(n_jobs))
 
 
-def _fit_apart(
+def fit_sparse(
     plan: Plan, data: Surveyed, rng: np.random.RandomState, before: Sequence[Fit]
 ) -> Decomposition:
-    """A fit for every problem that the classes are taken apart into, one after the other.
+    """Fit the binary problems in turn; after Ctrl-C the rest keep their starting hyperparameters.
 
     With a checkpoint all random numbers come from a seed that is kept there.
     """
@@ -147,9 +137,9 @@ def _fit_apart(
         seed = checkpoint.choices.setdefault("seed", seed)
     Z = _points(plan, data, seed, checkpoint)
     if checkpoint is not None:
-        checkpoint.write()  # now, so that a path that cannot be written to is known before any work
-    kind, classes = plan.decomposition, data.classes
-    tasks = kind.tasks(classes, np.arange(len(classes)))  # as if there were one row of each
+        checkpoint.write()  # now, so that a path that cannot be written to is known before the work
+    strategy, classes = REGISTRY[plan.multi_class], data.classes
+    tasks = strategy.tasks(classes, np.arange(len(classes)))  # as if there were one row of each
     signs = {task.name: _signs(task, len(classes)) for task in tasks}
     earlier = list(before) if len(before) == len(signs) else [None] * len(signs)
     models = [_model(plan, data.rows(sign), Z) for sign in signs.values()]
@@ -159,15 +149,15 @@ def _fit_apart(
     with blas_threads(1):
         for k, group in enumerate(groups):
             fits += _fit(plan, data, group, np.random.RandomState(seed + k), checkpoint)
-            if fits[-1].interrupted:  # what remains is fitted where it stands
+            if fits[-1].interrupted:
                 plan = plan.without_search()
     if checkpoint is not None:
         checkpoint.write()
-    return kind(len(classes), fits)
+    return strategy(len(classes), fits)
 
 
 def _points(plan: Plan, data: Surveyed, seed: int, checkpoint: Checkpoint | None) -> Array:
-    """The inducing points, those of the checkpoint if it has some."""
+    """The inducing points, from the checkpoint if it has some."""
     assert plan.sparse is not None
     known = {} if checkpoint is None else checkpoint.choices
     if "Z" not in known:
@@ -179,7 +169,7 @@ def _points(plan: Plan, data: Surveyed, seed: int, checkpoint: Checkpoint | None
     return Z
 
 
-def _signs(task: Any, n_classes: int) -> Array:
+def _signs(task: BinaryTask, n_classes: int) -> Array:
     """−1 and +1 for the classes that have a part in a problem."""
     sign = np.zeros(n_classes)
     sign[task.rows] = np.where(task.positive, 1.0, -1.0)
@@ -202,24 +192,24 @@ def _fit(
     rng: np.random.RandomState,
     checkpoint: Checkpoint | None,
 ) -> list[SparseFit]:
-    """All these problems with the same hyperparameters."""
+    """Fit problems that share their hyperparameters."""
     assert plan.sparse is not None
     names, models, before = zip(*group, strict=True)
-    at = plan.start_after(before[0])
+    at = plan.start_after(before[0].hyperparameters.theta if before[0] else None)
     if not all(b is not None and np.array_equal(b.inducing_points_, models[0].Z) for b in before):
         before = (None,) * len(models)  # a state means something with its own inducing points only
     if plan.sparse.learn_inducing:
         at = WithPoints.of(at, models[0].Z, _box(data.survey.sample, models[0].Z))
+    seed, few = int(rng.randint(np.iinfo(np.int32).max)), plan.sparse.coarse_rows
+    searcher = train if few is None else partial(train_sparse, coarse_rows=few, seed=seed)
     with shown_log(plan.verbose):
-        training = train_sparse(
+        training = searcher(
             [_remembering(m, checkpoint, name) for name, m in zip(names, models, strict=True)],
             at,
             plan.optimizer,
-            coarse_rows=plan.sparse.coarse_rows,
-            seed=int(rng.randint(np.iinfo(np.int32).max)),
             restarts=plan.n_restarts,
             rng=rng,
-            starts=[start_of(b, model.n_rows) for b, model in zip(before, models, strict=True)],
+            starts=[b and b.start_for(m.n_rows) for b, m in zip(before, models, strict=True)],
             callback=plan.callback,
             keep_on_interrupt=plan.keep_on_interrupt,
         )
@@ -234,7 +224,7 @@ def _remembering(model: SparseModel, checkpoint: Checkpoint | None, name: str) -
 
 
 def _box(sample: Array, Z: Array) -> Array:
-    """Where inducing points may be learned to lie: about the data."""
+    """The box in which inducing points are learned: about the data."""
     both = np.concatenate([sample, Z])
     low, high = both.min(axis=0), both.max(axis=0)
     margin = _MARGIN * (high - low) + np.finfo(float).tiny
@@ -242,7 +232,7 @@ def _box(sample: Array, Z: Array) -> Array:
 
 
 def fingerprint(plan: Plan, data: Surveyed) -> str:
-    """Of data and parameters: what a checkpoint belongs to."""
+    """A digest of data and parameters, which a checkpoint belongs to."""
     found = data.survey
     parts = [
         importlib.import_module("postlin").__version__,
@@ -259,8 +249,3 @@ def fingerprint(plan: Plan, data: Surveyed) -> str:
         if sampled is not None:
             digest.update(np.ascontiguousarray(sampled).tobytes())
     return digest.hexdigest()
-
-
-def look(source: Source, engine: Engine) -> Survey:
-    """The first pass."""
-    return survey(source, engine, seed=0)

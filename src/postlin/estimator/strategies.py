@@ -1,9 +1,9 @@
-"""Many classes as problems with two: how they are taken apart and put together again."""
+"""Strategies that split many classes into binary problems, and combine the answers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
@@ -12,8 +12,8 @@ from postlin._typing import Array
 from postlin.estimator.fits import BinaryFit
 
 
-class Task(NamedTuple):
-    """A problem with two classes: rows of the data, and which of them are labelled +1."""
+class BinaryTask(NamedTuple):
+    """A binary problem: rows of the data, and which of them are labelled +1."""
 
     name: str
     rows: np.ndarray
@@ -21,7 +21,7 @@ class Task(NamedTuple):
 
 
 class Decomposition(ABC):
-    """Problems with two classes in place of one with many, and their answers put together."""
+    """Many classes as binary problems, whose answers are combined."""
 
     name: ClassVar[str]
 
@@ -31,25 +31,25 @@ class Decomposition(ABC):
 
     @staticmethod
     @abstractmethod
-    def tasks(classes: Array, codes: np.ndarray) -> list[Task]:
-        """The problems, for labels given as indices of classes."""
+    def tasks(classes: Array, codes: np.ndarray) -> list[BinaryTask]:
+        """The binary problems, for labels given as indices of classes."""
 
     @abstractmethod
     def combine(self, log_p: Array) -> Array:
         """Class probabilities (n, C) from the problems' log probabilities (n, problems, 2)."""
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: np.ndarray) -> Array:
         """Class probabilities at the rows of X."""
         return self.combine(np.stack([e.log_probabilities(X) for e in self.estimators_], axis=1))
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: np.ndarray) -> np.ndarray:
         """Indices of the most probable classes."""
         return np.asarray(np.argmax(self.predict_proba(X), axis=1))
 
-    def loo_predict_proba(self, X: Any) -> Array:
-        """Class probabilities at the rows that were learned from, each as if it had not been.
+    def loo_predict_proba(self, X: np.ndarray) -> Array:
+        """Leave-one-out class probabilities of the training rows.
 
-        A problem that a row has no part in has not seen it, and predicts it as any other.
+        A problem that a row has no part in predicts it like any new row.
         """
         log_p = np.empty((len(X), len(self.estimators_), 2))
         for k, estimator in enumerate(self.estimators_):
@@ -66,13 +66,15 @@ class OneVsRest(Decomposition):
     name: ClassVar[str] = "one_vs_rest"
 
     @staticmethod
-    def tasks(classes: Array, codes: np.ndarray) -> list[Task]:
-        """One for every class."""
+    def tasks(classes: Array, codes: np.ndarray) -> list[BinaryTask]:
+        """One binary problem for every class."""
         rows = np.arange(len(codes))
-        return [Task(f"{label} against the rest", rows, codes == c) for c, label in enumerate(classes)]
+        return [
+            BinaryTask(f"{label} against the rest", rows, codes == c) for c, label in enumerate(classes)
+        ]
 
     def combine(self, log_p: Array) -> Array:
-        """In logarithms: classes that are all improbable are compared all the same."""
+        """The normalised probabilities, computed in logarithms, where no class is too improbable."""
         log_plus = log_p[:, :, 1]
         return np.asarray(np.exp(log_plus - logsumexp(log_plus, axis=1, keepdims=True)))
 
@@ -80,29 +82,29 @@ class OneVsRest(Decomposition):
 class OneVsOne(Decomposition):
     """Each class against each other; probabilities by pairwise coupling.
 
-    With two classes there is one pair, and nothing to couple.
+    Two classes make one pair, whose probabilities are used as they are.
     """
 
     name: ClassVar[str] = "one_vs_one"
 
     @staticmethod
-    def tasks(classes: Array, codes: np.ndarray) -> list[Task]:
-        """One for every pair; the later class is the positive one."""
+    def tasks(classes: Array, codes: np.ndarray) -> list[BinaryTask]:
+        """One binary problem for every pair of classes; the later class is the positive one."""
         tasks = []
         for i, j in combinations(range(len(classes)), 2):
             rows = np.flatnonzero((codes == i) | (codes == j))
-            tasks.append(Task(f"{classes[j]} against {classes[i]}", rows, codes[rows] == j))
+            tasks.append(BinaryTask(f"{classes[j]} against {classes[i]}", rows, codes[rows] == j))
         return tasks
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Of two classes, where the likelihood is symmetric, by the sign of the mean alone."""
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Indices of the most probable classes; the sign of the mean tells where that is enough."""
         only = self.estimators_[0]
         if self.n_classes == 2 and only.latent_likelihood.symmetric:
             return (only.latent_mean(X) > 0).astype(int)
         return super().predict(X)
 
     def combine(self, log_p: Array) -> Array:
-        """Of two classes as they are."""
+        """The coupled probabilities."""
         if self.n_classes == 2:
             return np.exp(log_p[:, 0])
         return couple(np.exp(log_p), self.n_classes)

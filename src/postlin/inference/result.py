@@ -1,59 +1,80 @@
-"""What a user must be told about an inference that did not go as it should."""
+"""What inference returns, whatever its kind: an approximation, and the record of how it was reached."""
 
-import warnings
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 
 from postlin._typing import Array
-from postlin.exceptions import ConvergenceWarning, NegativeSiteWarning
-from postlin.inference.solver import History, Record, Solution
-from postlin.rules.binary import EP, Rule
-from postlin.rules.sites import Sites
+from postlin.exceptions import ConvergenceWarning
+from postlin.rules.sites import SiteRule
 from postlin.schedules import Schedule
+
+#: What inference can start from: sites, or with inducing points a state.
+Start = TypeVar("Start")
+
+#: The relative tolerance of the adjoint solve where nothing else is asked.
+EXACT = 1e-11
+
+
+@dataclass(repr=False)
+class History:
+    """What happened, iteration by iteration: residuals and posterior means."""
+
+    residuals: list[float] = field(default_factory=list)
+    means: list[Array] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        lines = [f"<History of {len(self.residuals)} iterations>", "iteration  residual"]
+        return "\n".join(lines + [f"{k:9d}  {size:.2e}" for k, size in enumerate(self.residuals, 1)])
+
+
+@dataclass(frozen=True)
+class Record:
+    """How a solve went. With inducing points ``n_iter`` and ``n_factorisations`` count passes."""
+
+    converged: bool
+    residual: float
+    n_iter: int
+    n_factorisations: int
+    history: History
+    overruled: np.ndarray  # sites that a policy of EP has changed at any time
+    unsolved: int = 0  # with inducing points: rows whose own equation was not solved in the last pass
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Solved:
-    """A problem and where its iteration ended."""
+class Approximation(ABC, Generic[Start]):
+    """A Gaussian approximation of the posterior over latent values, and all that follows from it."""
 
-    problem: Any
-    solution: Solution
-
-    @property
-    def mean(self) -> Array:
-        """Posterior means of the latent values."""
-        mean: Array = self.solution.iterate.posterior.mean
-        return mean
+    record: Record
 
     @property
-    def variance(self) -> Array:
-        """Posterior variances of the latent values."""
-        variance: Array = self.solution.iterate.posterior.variance
-        return variance
+    @abstractmethod
+    def log_evidence(self) -> float:
+        """The approximate log marginal likelihood log p(y)."""
+
+    @abstractmethod
+    def value_and_gradient(self, accuracy: float = EXACT) -> tuple[float, Array]:
+        """The log evidence at the fixed point, and its gradient by the free log-parameters.
+
+        The value is exact to second order in the residual, the gradient to the relative ``accuracy``
+        of the adjoint solve.
+        """
 
     @property
-    def covariance(self) -> Any:
-        """Posterior covariance of the latent values, where the prior's is."""
-        covariance: Any = self.solution.iterate.posterior.covariance
-        return covariance
+    @abstractmethod
+    def start(self) -> Start:
+        """What inference in a similar problem can start from."""
 
     @property
-    def sites(self) -> Sites:
-        """The Gaussian factors, ``sites.tau`` and ``sites.nu``; pass them on as ``start``."""
-        sites: Sites = self.solution.iterate.posterior.sites
-        return sites
+    @abstractmethod
+    def kept(self) -> tuple[Array, Array]:
+        """The arrays from which the approximation can be made again."""
 
-    @property
-    def start(self) -> Sites:
-        """From where a similar problem may start."""
-        return self.sites
-
-    @property
-    def effort(self) -> str:
-        """What it took, in words."""
-        return f"{self.n_factorisations} factorisations"
+    def without_gradient(self) -> Self:
+        """The approximation without what only the gradient by log-parameters needs."""
+        return self
 
     @property
     def converged(self) -> bool:
@@ -62,57 +83,67 @@ class Solved:
         Where the covariance is so ill-conditioned that rounding alone moves the residual by more,
         up to 1e-6, that counts instead: compare ``residual``.
         """
-        return self.solution.record.converged
+        return self.record.converged
 
     @property
     def residual(self) -> float:
         """The largest move that the rule still asks for, in units of the marginal."""
-        return self.solution.record.residual
+        return self.record.residual
 
     @property
     def is_clean(self) -> bool:
-        """Whether it converged, and no policy has overruled a site on the way."""
-        return self.converged and not self.solution.record.overruled.any()
+        """Whether inference converged and no policy has changed a site on the way."""
+        return self.converged and not self.record.overruled.any()
+
+    @property
+    def is_unusable(self) -> bool:
+        """Whether inference ended so far from a fixed point that the evidence means nothing."""
+        return False
 
     @property
     def n_iter(self) -> int:
-        """Iterations made."""
-        return self.solution.record.n_iter
+        """The number of iterations."""
+        return self.record.n_iter
 
     @property
     def n_factorisations(self) -> int:
-        """Cholesky factorisations made, those of rejected steps included."""
-        return self.solution.record.n_factorisations
+        """The number of Cholesky factorisations, including those of rejected steps."""
+        return self.record.n_factorisations
 
     @property
     def history(self) -> History:
         """``history.residuals`` and ``history.means``, iteration by iteration."""
-        return self.solution.record.history
+        return self.record.history
 
     @property
-    def can_sweep(self) -> bool:
-        """Whether the sequential schedule can solve such problems."""
-        return False
+    def effort(self) -> str:
+        """What inference took, in words."""
+        return f"{self.n_factorisations} factorisations"
 
-    def warn(self, schedule: Schedule, tol: float, max_iter: int, stacklevel: int) -> None:
-        """Say what must be known: not converged, or sites that a policy has overruled."""
-        record, rule = self.solution.record, self.problem.rule
-        for message in complaints(record, rule, schedule, tol, max_iter, can_sweep=self.can_sweep):
-            warnings.warn(message, stacklevel=stacklevel)
+    def __repr__(self) -> str:
+        state = "converged" if self.converged else "not converged"
+        return (
+            f"<{type(self).__name__}: {state}, residual {self.residual:.1e}, {self.effort}, "
+            f"log evidence {self.log_evidence:.6g}>"
+        )
 
 
-def complaints(
+def warnings_about(
     record: Record,
-    rule: Rule,
+    rule: SiteRule,
     schedule: Schedule,
     tol: float,
     max_iter: int,
     option: str = "max_iter",
     *,
     can_sweep: bool,
-) -> list[ConvergenceWarning | NegativeSiteWarning]:
-    """Warnings, each with what to do about it; sweeps, where they can be made."""
-    found: list[ConvergenceWarning | NegativeSiteWarning] = []
+) -> list[Warning]:
+    """What a user must be told about an inference, each with what to do about it.
+
+    ``option`` is the name of the parameter that holds ``max_iter``; ``can_sweep`` tells whether the
+    sequential schedule could solve the problem.
+    """
+    found: list[Warning] = []
     if schedule.iterations is not None and record.n_iter < schedule.iterations:
         found.append(
             ConvergenceWarning(
@@ -121,37 +152,15 @@ def complaints(
             )
         )
     if not record.converged and schedule.iterations is None:
+        cures = ["use schedule='sequential'"] if can_sweep else []
+        spent = record.n_factorisations >= max_iter
+        cures = [f"raise {option} (now {max_iter})"] if spent else [*cures, rule.remedy]
         found.append(
             ConvergenceWarning(
                 f"inference stopped after {record.n_factorisations} factorisations with residual "
                 f"{record.residual:.2g}, above tol={tol:g}; the result is approximate. To remedy it, "
-                f"{_remedy(record, rule, max_iter, option, can_sweep)}. Extreme kernel parameters are "
-                "the usual cause."
+                f"{', or '.join(cures)}. Extreme kernel parameters are the usual cause."
             )
         )
-    if isinstance(rule, EP) and record.overruled.any():
-        rows = ", ".join(map(str, np.flatnonzero(record.overruled)[:5]))
-        count = int(record.overruled.sum())
-        found.append(
-            NegativeSiteWarning(
-                f"EP asked for negative precision at {count} sites (rows {rows}"
-                f"{', …' if count > 5 else ''}), which negative_sites={rule.negative_sites!r} "
-                'changed; "keep" is more accurate.'
-            )
-        )
-    return found
-
-
-def _remedy(record: Record, rule: Rule, max_iter: int, option: str, can_sweep: bool) -> str:
-    if record.n_factorisations >= max_iter:
-        return f"raise {option} (now {max_iter})"
-    cures = ["use schedule='sequential'"] if can_sweep else []
-    if isinstance(rule, EP):
-        cures.append("use inference='pl', which has no such trouble")
-    else:
-        cures.append("add white noise to the covariance")
-    return ", or ".join(cures)
-
-
-#: Relative tolerance of the adjoint solve, where nothing else is asked.
-EXACT = 1e-11
+    policy = rule.policy_warning(record.overruled)
+    return found if policy is None else [*found, policy]

@@ -1,45 +1,57 @@
-"""A sparse model that writes down what it computes, and computes nothing twice."""
+"""Checkpoints: a file that is whole at any time, and that names the fit it belongs to.
 
+All that a fit computes follows from the sums that its passes make, so a journal of these is enough to
+go on from: a search that is run again gets from the journal, at once, what it got before, and works on
+where it ended. Of inferences that are over the journal keeps only the results.
+"""
+
+import importlib
 import json
 import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from postlin._typing import Array
+from postlin._typing import Array, override
 from postlin.exceptions import CheckpointError, NotPositiveDefiniteError
-from postlin.inference.sparse.evidence import SparseApproximation
-from postlin.inference.sparse.solver import SparseRecord
+from postlin.inference.sparse.evidence import Differentiate, SparseApproximation
+from postlin.inference.sparse.posterior import State
+from postlin.inference.sparse.solver import record_of_passes
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.sparse_model import SparseFitted, SparseModel, revived
+from postlin.learning.sparse_model import SparseModel
 from postlin.streaming.chunks import ArrayRows, Chunk, Rows
 
 #: Seconds between writes, at least: what a kill may cost.
 EVERY = 10.0
 #: The layout of the file; another number is another layout.
-_FORMAT = 1
+_FORMAT = 2
+
+S = TypeVar("S")
+
+#: What a journal keeps of one inference: names, and whatever JSON and arrays can hold.
+Step = dict[str, Any]
 
 
 class Journal:
     """What is known of one problem: inferences that are over, and the passes of the one that is not."""
 
-    def __init__(self, file: "Checkpoint", content: dict[str, Any]) -> None:
+    def __init__(self, file: "Checkpoint", content: Step) -> None:
         self._file = file
-        self.steps: list[dict[str, Any]] = content.get("steps", [])
+        self.steps: list[Step] = content.get("steps", [])
         self.passes: list[tuple[str, Any]] = [tuple(p) for p in content.get("passes", [])]
-        self._open: dict[str, Any] | None = None
+        self._open: Step | None = None
         self._step = self._pass = 0
         self._live = False
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Step:
         """What goes into the file."""
         return {"steps": self.steps, "passes": [list(p) for p in self.passes]}
 
-    def step(self, theta: Any) -> dict[str, Any] | None:
+    def step(self, theta: Any) -> Step | None:
         """The next inference, if it is known and was made at theta."""
         self.close()
         self._step += 1
@@ -53,7 +65,7 @@ class Journal:
         self._live = True
         return None
 
-    def open(self, step: dict[str, Any]) -> None:
+    def open(self, step: Step) -> None:
         """An inference is made; its passes are kept as long as there may be more of them."""
         self._open = step
 
@@ -99,11 +111,11 @@ class Checkpoint:
                 f"the checkpoint {str(path)!r} cannot be written: its folder is not there. Make the "
                 "folder, or give another path."
             )
-        self._about = {"format": _FORMAT, "fingerprint": fingerprint}
+        self._about = {"format": _FORMAT, "postlin": _version(), "fingerprint": fingerprint}
         content = read(self.path, fingerprint) if self.path.exists() else {}
         #: What a fit has chosen at random at its begin.
         self.choices: dict[str, Any] = content.get("choices", {})
-        self._stored: dict[str, dict[str, Any]] = content.get("journals", {})
+        self._stored: dict[str, Step] = content.get("journals", {})
         self._journals: dict[str, Journal] = {}
         self._written = time.monotonic()
 
@@ -142,6 +154,10 @@ class Checkpoint:
         self._written = time.monotonic()
 
 
+def _version() -> str:
+    return str(importlib.import_module("postlin").__version__)
+
+
 def coarse(name: str) -> str:
     """What the journal of a problem's coarse search is called."""
     return f"{name}, coarse"
@@ -154,8 +170,9 @@ def read(path: Path, fingerprint: str) -> dict[str, Any]:
             about = json.loads(bytes(file["about"]))
             if about["format"] != _FORMAT:
                 raise CheckpointError(
-                    f"{str(path)!r} is a checkpoint in format {about['format']}, and this version "
-                    f"reads format {_FORMAT}: remove it to begin anew."
+                    f"{str(path)!r} is a checkpoint of postlin {about.get('postlin', '0.1.0')} in "
+                    f"format {about['format']}, and postlin {_version()} reads format {_FORMAT}: "
+                    "remove it to begin anew."
                 )
             content: dict[str, Any] = _unpacked(about["content"], file)
             found = about["fingerprint"]
@@ -236,9 +253,6 @@ def _same(one: Any, other: Any) -> bool:
     return np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
-S = TypeVar("S")
-
-
 class JournalRows(Rows):
     """Rows whose sums are written down; those that are known are not made again."""
 
@@ -262,92 +276,73 @@ class JournalRows(Rows):
 
 @dataclass
 class RememberingModel(SparseModel):
-    """The same model with a journal."""
+    """A sparse model that writes down what it computes, and computes nothing twice."""
 
     checkpoint: Checkpoint | None = None
     name: str = ""
 
     @classmethod
     def of(cls, model: SparseModel, checkpoint: Checkpoint, name: str) -> "RememberingModel":
-        """A model that keeps the journal of this name."""
+        """The model with the journal of this name."""
         parts = {f.name: getattr(model, f.name) for f in fields(SparseModel)}
         rows = JournalRows(model.rows, checkpoint.journal(name))
         return cls(**parts | {"rows": rows}, checkpoint=checkpoint, name=name)
 
+    @override
     def on(self, rows: Rows) -> "RememberingModel":
-        """The same for some of the rows, with a journal of its own."""
         assert self.checkpoint is not None
         return self.of(replace(self, rows=rows), self.checkpoint, coarse(self.name))
 
     @property
     def journal(self) -> Journal:
-        """Where it writes."""
+        """The journal of this model."""
         assert self.checkpoint is not None
         return self.checkpoint.journal(self.name)
 
-    def infer(  # type: ignore[override]
-        self, at: Hyperparameters, start: Any = None, tol: float | None = None
-    ) -> "Replayed | Remembering":
-        """As written, or computed and then written."""
+    @override
+    def infer(
+        self, at: Hyperparameters, start: State | None = None, tol: float | None = None
+    ) -> SparseApproximation:
         step = self.journal.step(at.theta)
         if step is not None:
-            if "failed" in step:
-                raise NotPositiveDefiniteError(step["failed"])
-            record = SparseRecord(**step["record"])
-            approximation = revived(
-                self, at, step["state"], record, step["log_evidence"], step["improper"]
-            )
-            return Replayed(at, approximation, step)
+            return self._replayed(at, step)
         try:
-            fitted = super().infer(at, start, tol)
+            found = super().infer(at, start, tol)
         except NotPositiveDefiniteError as error:
             self.journal.open({"theta": at.theta, "failed": str(error), "state": None})
             raise
-        return Remembering(fitted, self.journal)
-
-
-class Replayed(NamedTuple):
-    """An inference of an earlier time."""
-
-    at: Hyperparameters
-    approximation: SparseApproximation
-    step: dict[str, Any]
-
-    def gradient(self) -> Array:
-        """∂ log evidence by the free parameters."""
-        return self.value_and_gradient(0.0)[1]
-
-    def value_and_gradient(self, accuracy: float) -> tuple[float, Array]:
-        """As written."""
-        if self.step["gradient"] is None:
-            raise NotPositiveDefiniteError("the gradient could not be computed.")
-        return self.step["value"], self.step["gradient"]
-
-
-class Remembering:
-    """An inference of now; over when its gradient is known, or when the next begins."""
-
-    def __init__(self, fitted: SparseFitted, journal: Journal) -> None:
-        self.at, self.approximation = fitted.at, fitted.approximation
-        self._fitted, self._journal = fitted, journal
-        found, record = fitted.approximation, fitted.approximation.record
-        self._step = {
-            "theta": fitted.at.theta,
-            "state": [found.state.B, found.state.b],
-            "record": {f.name: getattr(record, f.name) for f in fields(record)},
+        record = found.record
+        step = {
+            "theta": at.theta,
+            "state": list(found.kept),
+            "record": [record.converged, record.residual, record.history.residuals, record.unsolved],
             "log_evidence": found.log_evidence,
             "improper": found.improper,
             "value": None,
             "gradient": None,
         }
-        journal.open(self._step)
+        self.journal.open(step)
+        return replace(found, differentiate=_Recorded(found.differentiate, step))
 
-    def gradient(self) -> Array:
-        """∂ log evidence by the free parameters."""
-        return self._fitted.gradient()
+    def _replayed(self, at: Hyperparameters, step: Step) -> SparseApproximation:
+        """The approximation that the journal holds."""
+        if "failed" in step:
+            raise NotPositiveDefiniteError(step["failed"])
+        record = record_of_passes(*step["record"])
+        found = self.revive(at, step["state"], record, step["log_evidence"], step["improper"])
+        if step["gradient"] is None:
+            return found
+        return replace(found, differentiate=lambda *_: (step["value"], step["gradient"]))
 
-    def value_and_gradient(self, accuracy: float) -> tuple[float, Array]:
-        """Computed, and written."""
-        value, gradient = self._fitted.value_and_gradient(accuracy)
-        self._step |= {"value": value, "gradient": gradient}
+
+@dataclass(frozen=True)
+class _Recorded:
+    """Differentiates an approximation, and writes the result down."""
+
+    differentiate: Differentiate
+    step: Step
+
+    def __call__(self, found: SparseApproximation, accuracy: float) -> tuple[float, Array]:
+        value, gradient = self.differentiate(found, accuracy)
+        self.step.update({"value": value, "gradient": gradient})
         return value, gradient

@@ -1,8 +1,8 @@
 """Learning hyperparameters from many rows: first from a few of them, then from all.
 
-A search on all rows costs tens of passes for each of its evaluations. What it looks for is nearly known
-from a sample: there it begins, with the curvature that the evidence has on the sample and with sites in
-proportion, and few evaluations are left.
+A search on all rows costs tens of passes for each of its evaluations. The optimum is nearly known from
+a sample: the search on all rows begins there, with the curvature that the evidence has on the sample
+and with sites in proportion, and few evaluations are left.
 """
 
 from collections.abc import Sequence
@@ -34,11 +34,11 @@ def train_sparse(
     starts: Sequence[State | None],
     callback: Callback | None = None,
     keep_on_interrupt: bool = False,
-) -> Training:
-    """Maximise the evidence, as ``training.train`` does.
+) -> Training[State]:
+    """Maximise the evidence, as ``train`` does.
 
-    With ``coarse_rows`` below the number of rows, a search on so many of them, drawn at random by the
-    ``seed``, comes first, with all the restarts; the callback is told of the second search alone, whose
+    With ``coarse_rows`` below the number of rows, a search on that many rows, drawn at random by the
+    ``seed``, comes first, with all the restarts. The callback is told of the second search alone, whose
     evidence is that of all rows.
     """
     largest = max(model.n_rows for model in models)
@@ -65,16 +65,13 @@ def train_sparse(
         keep_on_interrupt=keep_on_interrupt,
     )
     more = [model.n_rows / few.n_rows for model, few in zip(models, some, strict=True)]
-    logger.info("continuing on all rows from %s", coarse.best[0].at.kernel)
+    logger.info("continuing on all rows from %s", coarse.at.kernel)
     fine = train(
         models,
-        coarse.best[0].at,
+        coarse.at,
         None if coarse.interrupted else optimizer,
         rng=rng,
-        starts=[
-            fitted.approximation.state.repeated(times)
-            for fitted, times in zip(coarse.best, more, strict=True)
-        ],
+        starts=[found.start.repeated(times) for found, times in zip(coarse.best, more, strict=True)],
         callback=callback,
         keep_on_interrupt=keep_on_interrupt,
         curvature=None if coarse.interrupted else _curvature(some, coarse, max(more)),
@@ -82,14 +79,12 @@ def train_sparse(
     return fine._replace(interrupted=coarse.interrupted or fine.interrupted)
 
 
-def _curvature(some: Sequence[SparseModel], coarse: Training, times: float) -> Array | None:
-    """That of minus the log evidence where the first search ended, as if of so many times the rows."""
-    best = coarse.best[0].at
-    theta, (_, high) = best.theta, best.bounds.T
+def _curvature(some: Sequence[SparseModel], coarse: Training[State], times: float) -> Array | None:
+    """The curvature of minus the log evidence where the first search ended, scaled to all rows."""
+    theta, (_, high) = coarse.at.theta, coarse.at.bounds.T
     if len(theta) > _MANY:
         return None
-    starts = [fitted.approximation.state for fitted in coarse.best]
-    objective = Search(some, best, starts, True, None)
+    objective = Search(some, coarse.at, [found.start for found in coarse.best], True)
     steps = np.diag(np.where(theta + _STEP < high, _STEP, -_STEP))
     here = objective(theta)[1]
     rows = [(objective(theta + step)[1] - here) / step.sum() for step in steps]

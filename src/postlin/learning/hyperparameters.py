@@ -1,5 +1,6 @@
 """Inducing points among what is learned: their coordinates after the logarithms of the rest."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -62,6 +63,10 @@ class Hyperparameters:
             moved(self.kernel, theta[:n], self._slots),
             self.likelihood.replaced(**dict(zip(self.likelihood.free, values, strict=True))),
         )
+
+    def by_likelihood(self, by_parameters: Mapping[str, float]) -> list[float]:
+        """Derivatives by the logarithms of the likelihood's free parameters, from those by all."""
+        return [by_parameters[name] * getattr(self.likelihood, name) for name in self.likelihood.free]
 
     @property
     def starts(self) -> list[Array]:

@@ -1,17 +1,20 @@
-"""A model: data, likelihood and rule, from which every kernel makes an approximation."""
+"""Models: data and method, from which hyperparameters make an approximation.
 
+``Model`` is what learning needs; ``ExactModel`` is the model of two classes without inducing points.
+"""
+
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from postlin._typing import Array
-from postlin.inference.exact.evidence import by_covariance
-from postlin.inference.exact.problem import Problem
-from postlin.inference.infer import Approximation
-from postlin.inference.result import EXACT
-from postlin.inference.solver import Record, Solution, solve
+from postlin._typing import Array, override
+from postlin.inference.exact.evidence import Adjoint, ExactApproximation, PullBack
+from postlin.inference.exact.problem import ExactProblem
+from postlin.inference.result import EXACT, Approximation, Record, warnings_about
+from postlin.inference.solver import solve
 from postlin.kernels import (
     Gram,
     Term,
@@ -25,11 +28,11 @@ from postlin.kernels import (
 )
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.likelihoods import WithNoise
-from postlin.linalg.arrays import Matrix, Place, add_to_diagonal, diagonal
+from postlin.linalg.arrays import HOST, Matrix, Place, add_to_diagonal, diagonal
 from postlin.linalg.minimise import Worth
-from postlin.rules.binary import EP, Rule
-from postlin.rules.sites import Sites
-from postlin.rules.weights import Observations
+from postlin.rules.binary import Rule
+from postlin.rules.sites import SiteRule, Sites
+from postlin.rules.weights import UNIT, Weights
 from postlin.schedules import Schedule
 
 #: An extrapolation farther than this, in known steps, is not trusted.
@@ -41,19 +44,19 @@ _MEMORY = 8
 
 
 class SitePath:
-    """Solved sites along the path of an optimiser."""
+    """Solved sites along the path of an optimiser, and starts that are extrapolated from them."""
 
     def __init__(self, start: Sites | None = None) -> None:
         self._default = start
         self._solved: list[tuple[Array, Sites]] = []
 
     def add(self, theta: Array, sites: Sites) -> None:
-        """Remember the sites found at theta."""
+        """Remember the sites that were found at theta."""
         others = [solved for solved in self._solved if not np.array_equal(solved[0], theta)]
         self._solved = [*others[-_MEMORY + 1 :], (np.array(theta), sites)]
 
     def predict(self, theta: Array) -> Sites | None:
-        """Sites to start from at theta: linear in theta through the nearest solved points.
+        """Sites to start from at theta, linear in theta through the nearest solved points.
 
         Precisions are extrapolated by their logarithms, so that positive ones stay positive.
         """
@@ -74,10 +77,10 @@ class SitePath:
 
     @staticmethod
     def extrapolated(sites: Sites, others: list[tuple[float, Sites]]) -> Sites:
-        """``sites`` moved by so much of the way to each of the others."""
+        """``sites`` moved by the given part of the way to each of the others."""
         here = _coordinates(sites)
         log_tau, pull = here + sum(weight * (_coordinates(other) - here) for weight, other in others)
-        # what goes to nothing by orders of magnitude is not linear in anything
+        # a precision that vanishes by orders of magnitude is not linear in theta
         steady = np.abs(log_tau - here[0]) < STEADY
         positive = (sites.tau > 0) & steady
         root = np.exp(0.5 * np.where(steady, log_tau, 0.0))
@@ -85,149 +88,196 @@ class SitePath:
 
 
 def _coordinates(sites: Sites) -> Array:
-    """Log τ and ν/√τ: of these the latter stays put when the prior is only scaled."""
+    """log τ and ν/√τ, of which the latter does not change when the prior is only scaled."""
     tau = np.where(sites.tau > 0, sites.tau, 1.0)
     return np.array([np.log(tau), sites.nu / np.sqrt(tau)])
 
 
-#: EP that has not converged and still moves by more than this, in units of the marginal, is lost.
-_LOST = 0.1
+Start = TypeVar("Start")
+
+
+class Path(Protocol[Start]):
+    """What remembers solutions along a search, and where to start at other hyperparameters."""
+
+    def add(self, theta: Array, start: Start) -> None:
+        """Remember what was found at theta."""
+
+    def predict(self, theta: Array) -> Start | None:
+        """What to start from at theta."""
+
+
+class Model(ABC, Generic[Start]):
+    """Data and method: everything about a fit but the hyperparameters."""
+
+    X: np.ndarray  # the training rows and their labels, where they are in memory
+    y: np.ndarray
+    rule: SiteRule
+    tol: float
+    max_iter: int
+    schedule: Schedule
+
+    #: How exact the adjoint of a gradient may be asked to be.
+    adjoint_accuracy: ClassVar[float] = EXACT
+
+    @property
+    def worth(self) -> Worth:
+        """What is worth an evaluation of the evidence in a search."""
+        return Worth()
+
+    @property
+    @abstractmethod
+    def n_rows(self) -> int:
+        """The number of rows."""
+
+    @abstractmethod
+    def infer(
+        self, at: Hyperparameters, start: Start | None = None, tol: float | None = None
+    ) -> Approximation[Start]:
+        """The approximation at these hyperparameters."""
+
+    @abstractmethod
+    def revive(
+        self, at: Hyperparameters, kept: tuple[Array, Array], record: Record, log_evidence: float
+    ) -> Approximation[Start]:
+        """The approximation that was found before, from what was kept of it."""
+
+    @abstractmethod
+    def path(self, start: Start | None) -> Path[Start]:
+        """What remembers solutions along a search that begins at ``start``."""
+
+    def forget(self) -> None:
+        """Drop what is kept between evaluations."""
+
+    @property
+    def can_sweep(self) -> bool:
+        """Whether the sequential schedule can be used."""
+        return False
+
+    def warnings(self, record: Record) -> list[Warning]:
+        """What a user must be told about an inference with this record."""
+        return warnings_about(
+            record,
+            self.rule,
+            self.schedule,
+            self.tol,
+            self.max_iter,
+            "max_iter_predict",
+            can_sweep=self.can_sweep,
+        )
 
 
 @dataclass
-class Model:
-    """Data and method: everything about a fit but the hyperparameters.
+class ExactModel(Model[Sites]):
+    """Two classes, exactly.
 
-    ``fold_noise`` moves the kernel's white noise into the likelihood. Weights treat it as every
-    observation's own, so that integer ones mean repeated rows. ``place`` is where matrices are kept
-    (None: NumPy's memory).
+    ``fold_noise`` moves the kernel's white noise into the likelihood. With weights white noise belongs
+    to each observation, so that integer weights mean repeated rows. ``place`` is where matrices are
+    kept.
     """
 
-    X: Any
+    X: np.ndarray
     y: Array
     rule: Rule
     schedule: Schedule
     tol: float
     max_iter: int
     fold_noise: bool = False
-    weight: Array | None = None
-    place: Place | None = None
+    weights: Weights = UNIT
+    place: Place = HOST
     _term: Term | None = field(default=None, repr=False)
 
-    #: How exact the adjoint of a gradient may be asked to be.
-    adjoint_accuracy: ClassVar[float] = EXACT
-    #: What is worth an evaluation of the evidence in a search.
-    worth: ClassVar[Worth] = Worth()
-
     @property
+    @override
     def n_rows(self) -> int:
-        """How many rows there are."""
         return len(self.y)
 
-    def is_lost(self, approximation: Approximation) -> bool:
-        """Whether the evidence means nothing: EP's is that of a fixed point, and else of any size."""
-        apart = not approximation.converged and approximation.residual > _LOST
-        return apart and isinstance(self.rule, EP) and self.schedule.iterations is None
+    @property
+    @override
+    def can_sweep(self) -> bool:
+        return self.place.is_host
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Distances are made again where they are needed again, and in NumPy's memory."""
-        return {**self.__dict__, "_term": None, "place": None}
+    def __getstate__(self) -> dict[str, object]:
+        """Distances are computed again where they are needed again, in NumPy's memory."""
+        return {name: value for name, value in vars(self).items() if name not in ("_term", "place")}
 
     def check(self, kernel: Kernel) -> None:
         """Raise ``ValueError`` where the kernel makes no covariance of the data."""
         split = self._split(kernel)
         self._term = bind_checked(split.smooth if split else kernel, self.X, len(self.y), self.place)
 
+    @override
     def forget(self) -> None:
-        """Drop what is kept between kernels: distances, which are as large as a covariance."""
-        self._term = None
+        self._term = None  # distances, which are as large as a covariance
 
+    @override
     def path(self, start: Sites | None) -> SitePath:
-        """What remembers sites along a search."""
         return SitePath(start)
 
+    @override
     def infer(
         self, at: Hyperparameters, start: Sites | None = None, tol: float | None = None
-    ) -> "Fitted":
-        """The approximation at these hyperparameters."""
-        prior = self._prior(at)
-        solution = solve(
-            prior.problem, self.schedule, start=start, tol=tol or self.tol, max_iter=self.max_iter
+    ) -> ExactApproximation:
+        problem, pull_back = self._problem(at)
+        iterate, record = solve(
+            problem, self.schedule, start=start, tol=tol or self.tol, max_iter=self.max_iter
         )
-        return Fitted(at, prior, Approximation(prior.problem, solution))
+        plain = self.schedule.iterations is not None
+        return ExactApproximation(record, problem, iterate, pull_back, plain)
 
-    def revive(self, at: Hyperparameters, sites: Sites, record: Record) -> Approximation:
-        """The approximation that was found before, from its sites."""
-        problem = self._prior(at).problem
-        return Approximation(problem, Solution(problem.iterate(sites), record))
+    @override
+    def revive(
+        self, at: Hyperparameters, kept: tuple[Array, Array], record: Record, log_evidence: float
+    ) -> ExactApproximation:
+        problem, pull_back = self._problem(at)
+        return ExactApproximation(record, problem, problem.iterate(Sites(*kept)), pull_back)
 
     def latent_kernel(self, kernel: Kernel) -> Kernel:
         """The kernel of the latent values that predictions are about."""
         return split_white(kernel).smooth if self.fold_noise else kernel
 
-    def cross(self, kernel: Kernel, new: Any) -> Matrix:
+    def cross(self, kernel: Kernel, new: np.ndarray) -> Matrix:
         """Covariances of the data with new rows, where matrices are kept."""
         return cross_covariance(kernel, self.X, new, self.place)
 
-    def _prior(self, at: Hyperparameters) -> "Prior":
-        """The problem to solve at these hyperparameters."""
+    def _problem(self, at: Hyperparameters) -> tuple[ExactProblem, PullBack]:
+        """The problem at these hyperparameters, and the pull-back of its adjoint to them."""
         split = self._split(at.kernel)
         kernel = split.smooth if split else at.kernel
         if self._term is None:
             self._term = bind(kernel, self.X, self.place)
         gram = full_gram(self._term.gram(kernel), len(self.y), self.place)
-        likelihood, observations = at.likelihood, None
+        likelihood, weights = at.likelihood, self.weights
         if split and self.fold_noise:
             likelihood = WithNoise(likelihood, split.noise)
-        if self.weight is not None:
-            noise = split.noise if split and not self.fold_noise else 0.0
-            observations = Observations(self.weight, noise)
-            add_to_diagonal(gram.K, observations.mean_noise)
-        problem = Problem(gram.K, np.zeros_like(self.y), self.y, likelihood, self.rule, observations)
-        return Prior(problem, gram, split)
+        elif split:
+            weights = weights.with_noise(split.noise)
+            add_to_diagonal(gram.K, weights.mean_noise)
+        problem = ExactProblem(gram.K, np.zeros_like(self.y), self.y, likelihood, self.rule, weights)
+        return problem, _PullBack(at, gram, split)
 
     def _split(self, kernel: Kernel) -> WhiteSplit | None:
-        """The kernel without its white noise, where that is to be treated apart."""
-        apart = self.fold_noise or (self.weight is not None and can_split(kernel))
+        """The kernel without its white noise, where that is treated apart."""
+        apart = self.fold_noise or (not self.weights.is_unit and can_split(kernel))
         return split_white(kernel) if apart else None
 
 
-class Prior(NamedTuple):
-    """A problem with the covariance matrix it came from, the white noise apart or not."""
+@dataclass(frozen=True)
+class _PullBack:
+    """From an adjoint to derivatives of the log evidence by the free log-parameters."""
 
-    problem: Problem
+    at: Hyperparameters
     gram: Gram
     split: WhiteSplit | None
 
-
-class Fitted(NamedTuple):
-    """An approximation with the hyperparameters that it belongs to."""
-
-    at: Hyperparameters
-    prior: Prior
-    approximation: Approximation
-
-    def gradient(self) -> Array:
-        """∂ log evidence by the free log-parameters."""
-        return self.value_and_gradient(EXACT)[1]
-
-    def value_and_gradient(self, accuracy: float) -> tuple[float, Array]:
-        """The log evidence at the fixed point, to second order in the residual, and its gradient."""
-        problem, iterate = self.approximation.problem, self.approximation.solution.iterate
-        adjoint = self.approximation.adjoint(accuracy)
-        value = self.approximation.log_evidence
-        if self.approximation.converged:  # if only to a loose tolerance
-            value += adjoint.correction
+    def __call__(self, found: ExactApproximation, adjoint: Adjoint) -> Array:
+        problem, weights = found.problem, found.problem.weights
         by_parameters = dict(zip(problem.likelihood.parameters, adjoint.by_parameters, strict=True))
-        K_bar = by_covariance(iterate, adjoint)
-        if problem.observations is not None and problem.observations.noise > 0:
-            tau = problem.observations.one(iterate.view).tau
-            by_noise = problem.observations.by_noise(tau, diagonal(K_bar), adjoint.variance_bar)
-        else:
+        K_bar = found.by_covariance(adjoint)
+        by_kernel = self.gram.pull_back(K_bar)
+        if self.split is not None:
             by_noise = by_parameters.get("variance", 0.0)
-        by_kernel = self.prior.gram.pull_back(K_bar)
-        if self.prior.split is not None:
-            by_kernel = self.prior.split.join(by_kernel, by_noise)
-        likelihood = self.at.likelihood
-        by_likelihood = [by_parameters[name] * getattr(likelihood, name) for name in likelihood.free]
-        return value, np.array(by_kernel + by_likelihood, dtype=float)
+            if weights.noise > 0:
+                tau = weights.one(found.iterate.view).tau
+                by_noise = weights.by_noise(tau, diagonal(K_bar), adjoint.variance_bar)
+            by_kernel = self.split.join(by_kernel, by_noise)
+        return np.array(by_kernel + self.at.by_likelihood(by_parameters), dtype=float)

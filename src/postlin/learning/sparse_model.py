@@ -1,48 +1,49 @@
-"""An approximation made again from what was kept of it."""
+"""The model with inducing points: rows that are read in passes, inducing points and a method."""
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from postlin._typing import Array
-from postlin.exceptions import NotPositiveDefiniteError
+from postlin._typing import Array, override
+from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
+from postlin.inference.result import Record
 from postlin.inference.sparse.evidence import SparseApproximation, gradient_at
 from postlin.inference.sparse.passes import Evidence, EvidencePass
 from postlin.inference.sparse.posterior import JITTER, Basis, SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
-from postlin.inference.sparse.solver import AfterPass, Residual, SparseRecord, residual_of, solve
+from postlin.inference.sparse.solver import AfterPass, record_of_passes, residual_of, solve
 from postlin.kernels import WhiteSplit, split_white
 from postlin.kernels.rectangles import moves_points
 from postlin.learning.hyperparameters import Hyperparameters, WithPoints
-from postlin.likelihoods import BinaryLikelihood, Likelihood, WithNoise
+from postlin.learning.models import Model
+from postlin.likelihoods import BinaryLikelihood, WithNoise
 from postlin.linalg.minimise import Worth
-from postlin.rules.binary import EP, Rule
+from postlin.rules.binary import Rule
+from postlin.schedules import Parallel
 from postlin.streaming.chunks import Rows
 
 #: The default tolerance of the residual, and the most passes spent on reaching it.
 TOL = 1e-6
 MAX_PASSES = 200
-#: An iteration that has not converged and still moves by more than this is lost.
-_LOST = 0.1
 #: How much finer the tolerance is made where the evidence cannot be computed yet.
 _FINER = 0.01
-#: Where nothing else is asked: the accuracy of a gradient, relative to one or to itself.
+#: The finest accuracy of a gradient, relative to one or to itself.
 _EXACT = 1e-10
 #: A slope of the log evidence that ends a search: so much a row, and no less than this.
 _SLOPE_A_ROW, _FLAT = 5e-6, 0.02
 
 
 class NearestState:
-    """Where to start at new hyperparameters: at the state of the nearest point that is solved."""
+    """Solved states along the path of an optimiser; a search starts at the nearest of them."""
 
     def __init__(self, start: State | None) -> None:
         self._default = start
         self._solved: list[tuple[Array, State]] = []
 
     def add(self, theta: Array, state: State) -> None:
-        """Remember the state found at theta."""
+        """Remember the state that was found at theta."""
         others = [solved for solved in self._solved if not np.array_equal(solved[0], theta)]
         self._solved = [*others[-3:], (np.array(theta), state)]
 
@@ -53,52 +54,55 @@ class NearestState:
         return min(self._solved, key=lambda solved: float(np.sum((solved[0] - theta) ** 2)))[1]
 
 
-@dataclass
-class SparseModel:
-    """Everything about a sparse fit but the hyperparameters.
+class _Prior(NamedTuple):
+    """What hyperparameters make of a model: a basis, a method, and how the kernel was split."""
 
-    ``fold_noise`` moves the kernel's white noise into the likelihood. A row of weight w is w rows,
-    each with what the inducing points do not explain of it, and its noise, for its own.
-    ``after_pass`` is called with the number of passes so far in the present inference, the
-    residual, and the state.
+    basis: Basis
+    method: Method
+    split: WhiteSplit | None
+
+
+@dataclass
+class SparseModel(Model[State]):
+    """Two classes by way of inducing points Z.
+
+    ``fold_noise`` moves the kernel's white noise into the likelihood. A row of weight w is w rows, each
+    with its own noise and its own share of what the inducing points do not explain. ``after_pass`` is
+    called with the number of passes so far in the present inference, the residual, and the state.
     """
 
     rows: Rows
     Z: Array
     rule: Rule
     tol: float = TOL
-    max_passes: int = MAX_PASSES
+    max_iter: int = MAX_PASSES
     fold_noise: bool = False
     jitter: float = JITTER
     after_pass: AfterPass | None = None
 
-    #: How exact the adjoint of a gradient may be asked to be: every digit is two or three passes.
+    #: Every pass looks at all rows.
+    schedule = Parallel()
+    #: How exact the adjoint of a gradient may be asked to be: every digit takes two or three passes.
     adjoint_accuracy: ClassVar[float] = 1e-4
 
     @property
+    @override
     def worth(self) -> Worth:
-        """What is worth an evaluation of the evidence in a search, which is dear.
-
-        Slopes are sums over rows, and known to a part of them: what is small grows with their number.
-        """
+        # slopes are sums over rows, of which a part is known: what counts as small grows with the rows
         return Worth(gain=1e-6, slope=max(_FLAT, _SLOPE_A_ROW * self.n_rows))
 
     @property
+    @override
     def n_rows(self) -> int:
-        """How many rows there are."""
         return self.rows.n
 
     def on(self, rows: Rows) -> "SparseModel":
-        """The same for other rows."""
+        """The model for other rows."""
         return replace(self, rows=rows)
 
     def check(self, kernel: Kernel, *, learn_points: bool = False) -> None:
         """Raise ``ValueError`` where kernel, rule and inducing points cannot be used together."""
-        if isinstance(self.rule, EP) and self.rule.negative_sites != "keep":
-            raise ValueError(
-                "EP with inducing points keeps sites of negative precision: use "
-                f"EP(negative_sites='keep'), not {self.rule.negative_sites!r}."
-            )
+        self.rule.check_inducing()
         smooth = self._split(kernel)
         try:
             Basis.of(smooth.smooth if smooth else kernel, self.Z, self.jitter)
@@ -113,27 +117,32 @@ class SparseModel:
                 "or 2½), rational quadratic, periodic and dot-product kernels, their sums and products."
             )
 
+    @override
     def forget(self) -> None:
-        """Nothing is kept between kernels."""
+        """Keep what there is: nothing is held between evaluations."""
 
+    @override
     def path(self, start: State | None) -> NearestState:
-        """What remembers states along a search."""
         return NearestState(start)
 
-    def is_lost(self, approximation: SparseApproximation) -> bool:
-        """Whether the evidence means nothing."""
-        apart = not approximation.converged and approximation.residual > _LOST
-        return apart or approximation.improper > 0
+    def points_at(self, at: Hyperparameters) -> Array:
+        """The inducing points: learned, or as they were chosen."""
+        return at.points if isinstance(at, WithPoints) else self.Z
 
+    def _split(self, kernel: Kernel) -> WhiteSplit | None:
+        return split_white(kernel) if self.fold_noise else None
+
+    def _prior(self, at: Hyperparameters) -> _Prior:
+        split = self._split(at.kernel)
+        basis = Basis.of(split.smooth if split else at.kernel, self.points_at(at), self.jitter)
+        likelihood = WithNoise(at.likelihood, split.noise) if split else at.likelihood
+        return _Prior(basis, Method(likelihood, self.rule), split)
+
+    @override
     def infer(
         self, at: Hyperparameters, start: State | None = None, tol: float | None = None
-    ) -> "SparseFitted":
-        """The approximation at these hyperparameters, from a state of any others or from the prior."""
-        split = self._split(at.kernel)
-        points = at.points if isinstance(at, WithPoints) else self.Z
-        basis = Basis.of(split.smooth if split else at.kernel, points, self.jitter)
-        likelihood: Likelihood = WithNoise(at.likelihood, split.noise) if split else at.likelihood
-        method = Method(likelihood, self.rule)
+    ) -> SparseApproximation:
+        basis, method, split = self._prior(at)
         tol = max(tol or self.tol, self.tol)
         residuals: list[float] = []
         while True:
@@ -143,57 +152,87 @@ class SparseModel:
                 method,
                 start=start,
                 tol=tol,
-                max_passes=self.max_passes - len(residuals),
+                max_passes=self.max_iter - len(residuals),
                 after_pass=self.after_pass,
             )
             evidence: Evidence = self.rows.total(EvidencePass(found.posterior, method))
-            residuals += [*found.record.residuals, found.record.residual]
+            residuals += [*found.record.history.residuals, found.record.residual]
             # cavities need more digits than the marginals where sites are much of what is known
             if not evidence.improper or tol <= self.tol or not found.record.converged:
                 break
             start, tol = found.state, max(self.tol, _FINER * tol)
-        posterior = found.posterior
+        posterior, record = found.posterior, found.record
         value = 0.5 * posterior.h @ posterior.h - posterior.factor.log_determinant + evidence.value
-        record = replace(found.record, n_passes=len(residuals), residuals=residuals)
-        approximation = SparseApproximation(
-            posterior, found.state, method, record, float(value), evidence.improper
+        return SparseApproximation(
+            record_of_passes(record.converged, record.residual, residuals, record.unsolved),
+            posterior,
+            found.state,
+            method,
+            float(value),
+            evidence.improper,
+            _Differentiate(at, self.rows, split, evidence),
         )
-        residual = residual_of(posterior, evidence)
-        return SparseFitted(at, self.rows, split, approximation, evidence, residual)
+
+    @override
+    def revive(
+        self,
+        at: Hyperparameters,
+        kept: tuple[Array, Array] | None,
+        record: Record,
+        log_evidence: float,
+        improper: int = 0,
+    ) -> SparseApproximation:
+        basis, method, _ = self._prior(at)
+        state = State.prior(basis) if kept is None else State(*kept, basis.factor.L)
+        posterior = SparsePosterior.of(basis, state)
+        return SparseApproximation(
+            record, posterior, state, method, log_evidence, improper, _not_differentiable
+        )
+
+    @override
+    def warnings(self, record: Record) -> list[Warning]:
+        if record.converged:
+            return []
+        spent = record.n_iter >= self.max_iter
+        remedy = f"raise max_iter_predict, the most passes (now {self.max_iter})"
+        other = "add white noise to the kernel or use other inducing points"
+        return [
+            ConvergenceWarning(
+                f"sparse inference stopped after {record.n_iter} passes with residual "
+                f"{record.residual:.2g}, above tol={self.tol:g} ({record.unsolved} rows unsolved); the "
+                f"result is approximate. To remedy it, {remedy if spent else other}. Extreme kernel "
+                "parameters are the usual cause."
+            )
+        ]
 
     def latent_kernel(self, kernel: Kernel) -> Kernel:
         """The kernel of the latent values that predictions are about."""
         return split_white(kernel).smooth if self.fold_noise else kernel
 
-    def _split(self, kernel: Kernel) -> WhiteSplit | None:
-        return split_white(kernel) if self.fold_noise else None
+
+def _not_differentiable(found: SparseApproximation, accuracy: float) -> tuple[float, Array]:
+    raise NotPositiveDefiniteError("the gradient could not be computed.")
 
 
-class SparseFitted(NamedTuple):
-    """An approximation with the hyperparameters that it belongs to."""
+@dataclass(frozen=True)
+class _Differentiate:
+    """The log evidence at the fixed point, to second order in the residual, and its gradient."""
 
     at: Hyperparameters
     rows: Rows
     split: WhiteSplit | None
-    approximation: SparseApproximation
     evidence: Evidence
-    residual: Residual
 
-    def gradient(self) -> Array:
-        """∂ log evidence by the free parameters."""
-        return self.value_and_gradient(_EXACT)[1]
-
-    def value_and_gradient(self, accuracy: float) -> tuple[float, Array]:
-        """The log evidence at the fixed point, to second order in the residual, and its gradient."""
-        found = self.approximation
+    def __call__(self, found: SparseApproximation, accuracy: float) -> tuple[float, Array]:
+        learn_points = isinstance(self.at, WithPoints)
         slopes = gradient_at(
             self.rows,
             found.posterior,
             found.method,
             self.evidence,
-            self.residual,
+            residual_of(found.posterior, self.evidence),
             accuracy=max(accuracy, _EXACT),
-            points=isinstance(self.at, WithPoints),
+            points=learn_points,
         )
         value = found.log_evidence + (slopes.correction if found.converged else 0.0)
         likelihood = found.method.likelihood
@@ -202,30 +241,6 @@ class SparseFitted(NamedTuple):
         by_kernel = list(slopes.by_theta)
         if self.split is not None:
             by_kernel = self.split.join(by_kernel, by_parameters["variance"])
-        learned = self.at.likelihood
-        by_likelihood = [by_parameters[name] * getattr(learned, name) for name in learned.free]
-        by_points: Any = slopes.by_points.ravel() if isinstance(self.at, WithPoints) else []
-        return value, np.array([*by_kernel, *by_likelihood, *by_points], dtype=float)
-
-
-def points_at(model: SparseModel, at: Hyperparameters) -> Array:
-    """The inducing points: learned, or as they were chosen."""
-    return at.points if isinstance(at, WithPoints) else model.Z
-
-
-def revived(
-    model: SparseModel,
-    at: Hyperparameters,
-    state: tuple[Array, Array] | None,
-    record: SparseRecord,
-    log_evidence: float,
-    improper: int,
-) -> SparseApproximation:
-    """The approximation with the state (B, b) at these hyperparameters; None for the prior's."""
-    split = split_white(at.kernel) if model.fold_noise else None
-    basis = Basis.of(split.smooth if split else at.kernel, points_at(model, at), model.jitter)
-    likelihood: Likelihood = WithNoise(at.likelihood, split.noise) if split else at.likelihood
-    here = State.prior(basis) if state is None else State(*state, basis.factor.L)
-    method = Method(likelihood, model.rule)
-    posterior = SparsePosterior.of(basis, here)
-    return SparseApproximation(posterior, here, method, record, log_evidence, improper)
+        by_points = slopes.by_points.ravel() if learn_points else np.zeros(0)
+        slope = np.array([*by_kernel, *self.at.by_likelihood(by_parameters)], dtype=float)
+        return value, np.concatenate([slope, by_points])

@@ -5,9 +5,8 @@ from scipy.linalg import blas
 
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.linalg.factor import Cholesky
 from postlin.linalg.threads import in_batches
-from postlin.linalg.triangles import clear_corners, diagonal_of, gains_before, mirror
+from postlin.linalg.triangles import Cholesky, clear_corners, diagonal_of, gains_before, mirror
 
 
 class BlockFactor(Cholesky):
@@ -130,6 +129,11 @@ class BlockCorrelation:
 def symmetric(matrices: Array) -> Array:
     """(M + Mᵀ)/2."""
     return 0.5 * (matrices + np.swapaxes(matrices, -1, -2))
+
+
+def transposed(matrices: np.ndarray) -> Array:
+    """The transpose of every matrix."""
+    return np.swapaxes(matrices, -1, -2)
 
 
 def inverted(matrices: Array) -> Array:

@@ -7,7 +7,7 @@ when the model promises no further gain: that costs no evaluation to see the gai
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.optimize import minimize
@@ -27,6 +27,15 @@ _NO_CURVATURE = 1e-100
 _CONDITION = 1e14
 #: Below this part of the model's curvature along a step, the measured one is not believed.
 _BELIEVED = 0.2
+
+#: (objective, initial theta, bounds) → (theta, value): scikit-learn's convention for optimisers.
+Optimizer = Callable[..., tuple[Array, float]]
+
+#: The optimisers by name.
+OPTIMIZERS = ("fmin_l_bfgs_b", "bfgs", "bfgs_finite_differences")
+
+#: Steps of finite differences, wide enough for an evidence that is iterated to a tolerance.
+_DIFFERENCE = 1e-4
 
 Objective = Callable[[Array], tuple[float, Array]]
 
@@ -58,8 +67,8 @@ def minimise(
     objective: Objective,
     x: Array,
     bounds: Array,
-    *,
     worth: Worth,
+    *,
     curvature: Array | None = None,
     again: Again = lambda x, loss: None,
     max_evaluations: int = 500,
@@ -159,40 +168,33 @@ def _shrinkage(slope_before: float, slope_after: float) -> float:
     return float(np.clip(-slope_before / (slope_after - slope_before), 0.1, 0.7))
 
 
-#: (objective, initial theta, bounds) → (theta, value): scikit-learn's convention for optimisers.
-Optimizer = Callable[..., tuple[Array, float]]
+class Differentiable(Protocol):
+    """An objective of which the value alone may be asked for too."""
 
-#: Called with theta, and with ``eval_gradient=False`` where the value alone will do.
-Evaluated = Callable[..., Any]
+    def __call__(self, theta: Array) -> tuple[float, Array]:
+        """The value and the gradient."""
 
-#: Steps of finite differences, wide enough for an evidence that is iterated to a tolerance.
-_DIFFERENCE = 1e-4
-
-#: The optimisers by name.
-OPTIMIZERS = ("fmin_l_bfgs_b", "bfgs", "bfgs_finite_differences")
+    def value(self, theta: Array) -> float:
+        """The value alone."""
 
 
 def optimise(
-    objective: Evaluated,
-    theta: Array,
-    bounds: Array,
-    optimizer: Optimizer | str,
-    worth: Worth,
-    curvature: Array | None = None,
-    again: Again = lambda x, loss: None,
+    objective: Differentiable, theta: Array, bounds: Array, optimizer: Optimizer | str, worth: Worth
 ) -> Minimum:
-    """Run one optimiser from one start; the last two are for those that can use them."""
+    """Run another optimiser than ``minimise`` from one start."""
     if callable(optimizer):
-        optimum, value = optimizer(objective, theta, bounds=bounds)
+
+        def as_in_scikit_learn(x: Array, eval_gradient: bool = True) -> object:
+            return objective(x) if eval_gradient else objective.value(x)
+
+        optimum, value = optimizer(as_in_scikit_learn, theta, bounds=bounds)
         return Minimum(np.asarray(optimum, float), float(value), None)
-    if optimizer == "bfgs":
-        return minimise(objective, theta, bounds, worth=worth, curvature=curvature, again=again)
     if optimizer == "fmin_l_bfgs_b":
         return _l_bfgs_b(objective, theta, bounds, worth.gain)
     # The paper: quasi-Newton with finite differences, no bounds. It calls it a failure (status 2)
     # when rounding ends the line search, which is as far as differences can get.
     result = minimize(
-        lambda t: objective(t, eval_gradient=False),
+        objective.value,
         theta,
         method="BFGS",
         jac="3-point",
@@ -202,7 +204,7 @@ def optimise(
     return Minimum(np.asarray(result.x, float), float(result.fun), message)
 
 
-def _l_bfgs_b(objective: Evaluated, theta: Array, bounds: Array, gain: float) -> Minimum:
+def _l_bfgs_b(objective: Objective, theta: Array, bounds: Array, gain: float) -> Minimum:
     """L-BFGS-B on the objective scaled so that its first step has length one at most.
 
     With bounds on every parameter the routine's own first step is the whole gradient, which in

@@ -168,13 +168,14 @@ class TiledFactor:
             self.is_inverted = True
         return self._array
 
-    def diagonals(self) -> tuple[Array, Array]:
-        """Of B⁻¹ and of I − B⁻¹, to full precision. To be asked for first: L is inverted."""
+    def marginals(self) -> tuple[Array, Array]:
+        """Variances (1 − B⁻¹)ᵢᵢ/sᵢ² and gaps (B⁻¹)ᵢᵢ, to full precision. L is inverted: ask first."""
         assert not self.is_inverted
         before = _squares_beside_diagonal(self._array, axis=1)
         below = _squares_beside_diagonal(self._invert(), axis=0)
         ends = diagonal(self._array)
-        return ends**2 + below, gains_before(self._added, before, ends) - below
+        gains = gains_before(self._added, before, ends) - below
+        return gains / on_host(self._root) ** 2, ends**2 + below
 
     def into_correlation(self, unit: Array, spread: Array | None) -> "TiledCorrelation":
         """−D B⁻¹ D off the diagonal, D = diag(unit), plus spreadᵀ spread; the factor is gone."""

@@ -9,18 +9,28 @@
 The site formula (``sites``) does the rest. No linear algebra here, and no loop.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from postlin._typing import Array, Marginals
+from postlin._typing import Array, Marginals, override
 from postlin._validation import check_order, is_real
-from postlin.exceptions import ImproperCavityError
+from postlin.exceptions import ImproperCavityError, NegativeSiteWarning
 from postlin.likelihoods import BinaryLikelihood, Likelihood
 from postlin.likelihoods.base import Change, Response
-from postlin.rules.sites import AtCavity, AtMarginal, AtMode, Proposal, Sites, SiteView, set_sites
+from postlin.rules.scales import SiteScales, cavity_scales, mode_scales
+from postlin.rules.sites import (
+    AtCavity,
+    AtMarginal,
+    AtMode,
+    Proposal,
+    SiteRule,
+    Sites,
+    SiteView,
+    set_sites,
+)
 
 #: Precisions below this part of the marginal's count as none where a site's mean is asked for.
 _NO_PRECISION = 1e-8
@@ -28,31 +38,30 @@ _NO_PRECISION = 1e-8
 NegativeSites = Literal["keep", "raise", "clamp", "skip", "small_variance"]
 
 
-class Rule(ABC):
-    """How a site is set from the likelihood and the present posterior."""
+class Rule(SiteRule):
+    """How a site is set from the likelihood and the present posterior.
 
-    name: ClassVar[str]
-
-    #: How many cautious steps a cold start may take before the rule's own.
-    warm_up: ClassVar[int] = 0
+    A subclass implements ``propose`` and ``check``. The class attributes tell the solvers what else
+    the rule needs.
+    """
 
     #: Whether sites depend on posterior variances, which cost as much as the factorisation.
     looks_at_variance: ClassVar[bool] = True
 
-    #: Whether the plain iteration already is Newton's method.
-    is_newton: ClassVar[bool] = False
+    #: Whether every cavity must be proper while the sites are iterated.
+    needs_cavity: ClassVar[bool] = False
 
     @abstractmethod
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
-        """The sites that follow from ``view``."""
+        """The sites that the rule sets where the posterior and the present sites are ``view``."""
 
     def set_sites(self, likelihood: Likelihood, y: Array, view: SiteView) -> tuple[Sites, np.ndarray]:
-        """The sites alone, and which of them a policy has changed: for sweeps and looks ahead."""
+        """The proposed sites without their derivatives, and which of them a policy has changed."""
         proposal = self.propose(likelihood, y, view)
         return proposal.sites, proposal.overruled
 
     def propose_cautiously(self, likelihood: Likelihood, y: Array, view: SiteView) -> Sites:
-        """Like ``propose``, for the first steps from the prior; never far too weak a site."""
+        """Sites for the first steps from the prior, which must not be far too weak."""
         return self.propose(likelihood, y, view).sites
 
     def changes(self, likelihood: Likelihood, y: Array, at: Marginals) -> list[Change]:
@@ -60,9 +69,16 @@ class Rule(ABC):
         assert isinstance(likelihood, BinaryLikelihood)
         return likelihood.density_changes(y, *at)
 
+    def scales(self, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
+        """The scales of the sites in the evidence."""
+        return cavity_scales(likelihood, y, view)
+
     @abstractmethod
     def check(self, likelihood: Likelihood) -> None:
         """Raise ``ValueError`` where this rule cannot use the likelihood."""
+
+    def check_inducing(self) -> None:
+        """Raise ``ValueError`` where this rule cannot be used with inducing points."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +94,10 @@ class Laplace(Rule):
         at = Marginals(view.mean, np.zeros_like(view.mean))
         response = _density_response(likelihood, y, at)
         return AtMode(set_sites(at, response), at, response)
+
+    @override
+    def scales(self, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
+        return mode_scales(likelihood, y, view)
 
     def check(self, likelihood: Likelihood) -> None:
         """Laplace differentiates log p(y|f) at a point."""
@@ -111,6 +131,9 @@ class EP(Rule):
     small_variance: float = 1e-2
     evidence_order: int | None = None
     name: ClassVar[str] = "ep"
+    needs_cavity: ClassVar[bool] = True
+    needs_fixed_point: ClassVar[bool] = True
+    remedy: ClassVar[str] = "use inference='pl', which has no such trouble"
 
     def __post_init__(self) -> None:
         if self.negative_sites not in get_args(NegativeSites):
@@ -140,7 +163,7 @@ class EP(Rule):
         return AtCavity(kept, cavity, response, view, changed, replacement)
 
     def _policy(self, sites: Sites, view: SiteView, where: np.ndarray) -> tuple[Sites, np.ndarray]:
-        """What stands in for negative sites, and its derivatives by them."""
+        """The sites that replace negative ones, and their derivatives by the replaced."""
         zero, one = np.zeros_like(sites.tau), np.ones_like(sites.tau)
         if self.negative_sites == "skip":
             return Sites(view.tau, view.nu), np.array([[zero, zero], [zero, zero]])
@@ -152,9 +175,38 @@ class EP(Rule):
             return Sites(precision * one, precision * mean), by_site
         return Sites(zero, sites.nu), np.array([[zero, zero], [zero, one]])
 
+    @property
+    @override
+    def plain_only(self) -> bool:
+        return self.negative_sites == "raise"
+
+    @override
+    def scales(self, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
+        return cavity_scales(likelihood, y, view, self.evidence_order)
+
+    @override
     def check(self, likelihood: Likelihood) -> None:
-        """EP integrates p(y|f) against the cavity."""
         _need_density(self, likelihood)
+
+    @override
+    def check_inducing(self) -> None:
+        if self.negative_sites != "keep":
+            raise ValueError(
+                "EP with inducing points keeps sites of negative precision: use "
+                f"EP(negative_sites='keep'), not {self.negative_sites!r}."
+            )
+
+    @override
+    def policy_warning(self, overruled: np.ndarray) -> NegativeSiteWarning | None:
+        count = int(overruled.sum())
+        if not count:
+            return None
+        rows = ", ".join(map(str, np.flatnonzero(overruled)[:5]))
+        return NegativeSiteWarning(
+            f"EP asked for negative precision at {count} sites (rows {rows}"
+            f"{', …' if count > 5 else ''}), which negative_sites={self.negative_sites!r} changed; "
+            '"keep" is more accurate.'
+        )
 
 
 @dataclass(frozen=True)
@@ -178,8 +230,9 @@ class PL(Rule):
         response = likelihood.regression(y, *at)
         return AtMarginal(set_sites(at, response), at, response)
 
+    @override
     def set_sites(self, likelihood: Likelihood, y: Array, view: SiteView) -> tuple[Sites, np.ndarray]:
-        """Without the derivatives that only Newton's method needs: half the time."""
+        # without the derivatives that only Newton's method needs: half the time
         if not isinstance(likelihood, BinaryLikelihood):
             return super().set_sites(likelihood, y, view)
         plus, minus = likelihood.slopes(view.mean, view.variance)
@@ -201,9 +254,13 @@ class PL(Rule):
         )
         return set_sites(at, response._replace(rho=curvature))
 
+    @override
     def changes(self, likelihood: Likelihood, y: Array, at: Marginals) -> list[Change]:
-        """Those of the regression."""
         return likelihood.regression_changes(y, *at)
+
+    @override
+    def scales(self, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
+        return cavity_scales(likelihood, y, view, self.evidence_order)
 
     def check(self, likelihood: Likelihood) -> None:
         """PL can use every likelihood."""

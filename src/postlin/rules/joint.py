@@ -1,6 +1,6 @@
-"""Rules for several classes at a time: PL, and Laplace beside it."""
+"""Rules for many classes jointly: PL, and Laplace beside it."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,8 +10,8 @@ from scipy.special import softmax
 from postlin._typing import Array
 from postlin.likelihoods.softmax import SoftmaxMoments, label_spread
 from postlin.linalg.blocks import inverted, outer, symmetric, times
-from postlin.rules.joint_sites import AtMode, ByRegression, Proposal
-from postlin.rules.sites import Sites
+from postlin.rules.joint_sites import ByRegression, JointAtMode, JointProposal
+from postlin.rules.sites import SiteRule, Sites
 
 #: The nodes of expectations. Against 2¹⁵ of them, over random Gaussians with standard deviations of
 #: 0.5, 2, 10 and 50 in four to ten classes, probabilities were off by up to 5e-5, 4e-4, 2e-3 and 2e-3
@@ -20,13 +20,13 @@ NODES = 1024
 
 
 @dataclass(frozen=True)
-class JointRule(ABC):
+class JointRule(SiteRule):
     """How a site is set from softmax and the present posterior."""
 
     nodes: int = NODES
-    name: ClassVar[str]
-    warm_up: ClassVar[int] = 0
-    is_newton: ClassVar[bool] = False
+
+    #: Whether the evidence matches site and likelihood at the mode, and not at the cavity.
+    at_mode: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if isinstance(self.nodes, bool) or not isinstance(self.nodes, int) or self.nodes < 64:
@@ -35,13 +35,13 @@ class JointRule(ABC):
     @abstractmethod
     def propose(
         self, y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array
-    ) -> Proposal:
-        """The sites that follow from marginals N(mean, root rootᵀ)."""
+    ) -> JointProposal:
+        """The sites that the rule sets at the marginals N(mean, root rootᵀ)."""
 
     def propose_cautiously(
         self, y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array
     ) -> Sites:
-        """Like ``propose``, for the first steps from the prior."""
+        """Sites for the first steps from the prior, which must not be far too weak."""
         return self.propose(y, mean, root, H, z, weights).sites
 
 
@@ -61,11 +61,11 @@ class JointPL(JointRule):
     def propose_cautiously(
         self, y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array
     ) -> Sites:
-        """With the larger of the regression's curvature and that of log p̄_y.
+        """Sites with the larger of the regression's curvature and that of log p̄_y.
 
-        As in the binary rule: a badly misclassified point keeps its pull while its precision goes. It
-        may be so bad that its label is possible at a single node: then nothing is known of the
-        curvature but that softmax's is never more than ½, and it is taken to be that.
+        As in the binary rule, a badly misclassified point keeps its pull while its precision vanishes.
+        If its label is possible at a single node only, all that is known of the curvature is that
+        softmax's never exceeds ½: the site is then made with ½.
         """
         moments = SoftmaxMoments.at(mean, root, H, z, weights)
         own = moments.slopes[np.arange(len(y)), y]
@@ -89,26 +89,32 @@ class JointLaplace(JointRule):
     """A Gaussian about the mode, as in the textbook."""
 
     name: ClassVar[str] = "laplace"
+    at_mode: ClassVar[bool] = True
 
     def propose(
         self, y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array
-    ) -> AtMode:
+    ) -> JointAtMode:
         """Newton's method for the mode, written as a site update."""
-        return AtMode.at(softmax(mean @ H.T, axis=1), root, mean, H, y)
+        return JointAtMode.at(softmax(mean @ H.T, axis=1), root, mean, H, y)
 
 
-def joint_rule(inference: object) -> "JointRule":
-    """The rule for all classes at a time that goes with a name or a rule for two classes."""
-    if isinstance(inference, JointRule):
-        return inference
-    name = inference if isinstance(inference, str) else getattr(inference, "name", None)
-    return REGISTRY[str(name)]()
+def joint_rule(inference: object) -> JointRule:
+    """The joint rule with the name, or of the kind, that ``inference`` is."""
+    return inference if isinstance(inference, JointRule) else REGISTRY[str(_name(inference))]()
+
+
+def binary_counterpart(inference: object) -> object:
+    """The name of a joint rule, which its binary counterpart shares; other objects as they are."""
+    return inference.name if isinstance(inference, JointRule) else inference
+
+
+def _name(inference: object) -> object:
+    return inference if isinstance(inference, str) else getattr(inference, "name", None)
 
 
 def check_joint(likelihood: object, inference: object, schedule: object, fold_noise: bool) -> None:
     """Raise ``ValueError`` where parameters do not go with ``multi_class="joint"``."""
-    name = inference if isinstance(inference, str) else getattr(inference, "name", None)
-    if name not in REGISTRY:
+    if _name(inference) not in REGISTRY:
         raise ValueError(
             f"multi_class='joint' knows inference='pl' and 'laplace', got {inference!r}: use "
             "'one_vs_rest' for others."
@@ -121,7 +127,7 @@ def check_joint(likelihood: object, inference: object, schedule: object, fold_no
     if getattr(schedule, "name", schedule) != "parallel":
         raise ValueError(f"multi_class='joint' has the parallel schedule only, got {schedule!r}.")
     if fold_noise:
-        raise ValueError("fold_noise=True is for two classes at a time: use multi_class='one_vs_rest'.")
+        raise ValueError("fold_noise=True is for binary problems: use multi_class='one_vs_rest'.")
 
 
 #: The rules by name.

@@ -1,8 +1,14 @@
-"""How proposed sites answer to the marginals: a small matrix for every point.
+"""The site formula in matrices, and its derivatives.
 
-A change (b, E) of a marginal, and likewise a change (q, P) of a site, is packed into D + D (D + 1)/2
-numbers: the vector, then the lower triangle of the symmetric matrix with √2 where an entry counts
-twice. In these coordinates the adjoint of a matrix is its transpose.
+A site is the factor exp(νᵀu − ½ uᵀT u) in a point's contrasts u. In units of the marginal N(m, L Lᵀ)
+the formula of ``rules.sites`` reads
+
+    Lᵀ T L = A (I − A)⁻¹,        Lᵀ (ν − T m) = (I − A)⁻¹ G_y,
+
+with A for ρ v and G_y for g √v. Changes are given in the same units: P = Lᵀ dT L and q = Lᵀ (dν − dT
+m) of a site, b = L⁻¹ dm and E = L⁻¹ dV L⁻ᵀ of the marginal. A change (b, E), and likewise (q, P), is
+packed into D + D (D + 1)/2 numbers: the vector, then the lower triangle of the symmetric matrix with
+√2 where an entry counts twice. In these coordinates the adjoint of a matrix is its transpose.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +26,7 @@ from postlin.rules.sites import Sites
 
 
 @dataclass(frozen=True)
-class Proposal(ABC):
+class JointProposal(ABC):
     """Sites that follow from softmax at the marginals N(m, L Lᵀ)."""
 
     root: Array  # L, (n, D, D)
@@ -51,14 +57,14 @@ class Proposal(ABC):
 
 
 @dataclass(frozen=True)
-class Weighted(Proposal):
+class JointWeighted(JointProposal):
     """What is proposed for one observation of each point, for w of them."""
 
-    one: Proposal
+    one: JointProposal
     weight: Array
 
     @classmethod
-    def of(cls, one: Proposal, weight: Array) -> "Weighted":
+    def of(cls, one: JointProposal, weight: Array) -> "JointWeighted":
         """The proposal for the points."""
         scaled = weight[:, None, None] * one.scaled_tau
         return cls(one.root, one.mean, scaled, weight[:, None] * one.pull, one, weight)
@@ -88,7 +94,7 @@ class Regressed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ByRegression(Proposal):
+class ByRegression(JointProposal):
     """PL: statistical linear regression of the label at the posterior marginal."""
 
     found: Regressed
@@ -123,14 +129,14 @@ class ByRegression(Proposal):
 
 
 @dataclass(frozen=True)
-class AtMode(Proposal):
+class JointAtMode(JointProposal):
     """Laplace: the curvature and slope of log softmax at the mean, in units of any root."""
 
     p: Array  # softmax at the mean, (n, C)
     scaled: Array  # H L
 
     @classmethod
-    def at(cls, p: Array, root: Array, mean: Array, H: Array, y: np.ndarray) -> "AtMode":
+    def at(cls, p: Array, root: Array, mean: Array, H: Array, y: np.ndarray) -> "JointAtMode":
         """The proposal for labels y, indices of classes."""
         scaled = H @ root
         middle = np.einsum("nc,ncd->nd", p, scaled)

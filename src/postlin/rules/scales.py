@@ -1,4 +1,11 @@
-"""The scale of each site in the evidence: what makes a site stand for its likelihood term."""
+"""The scale of each site in the evidence: what makes a site stand for its likelihood term.
+
+    log Z = log ∫ N(f; μ₀, K) Π exp(νᵢfᵢ − τᵢfᵢ²/2) df + Σᵢ log sᵢ,
+
+where sᵢ is the scale of site i. In the cavity form (EP, PL) cavity × sᵢ × site integrates to what
+cavity × likelihood does: this is the paper's last equation of its section on the marginal likelihood
+with the integral done exactly. Laplace matches site and likelihood at the mode.
+"""
 
 from typing import NamedTuple
 
@@ -8,7 +15,6 @@ from postlin._typing import Array
 from postlin.likelihoods.base import BinaryLikelihood, Likelihood
 from postlin.likelihoods.conditional_moments import ConditionalMoments
 from postlin.likelihoods.quadrature import gauss_hermite
-from postlin.rules.binary import Laplace, Rule
 from postlin.rules.sites import SiteView, cavity_jacobian
 
 
@@ -16,7 +22,7 @@ class SiteScales(NamedTuple):
     """log sᵢ, and what it and the sites contribute to the gradient of log Z.
 
     ``gradient``, an array [column, point], holds the derivatives of the whole log Z at fixed K by
-    each point's dm, dv, dτ and dν − m dτ; ``by_parameters`` those by each of the likelihood's.
+    each point's dm, dv, dτ and dν − m dτ; ``by_parameters`` those by the likelihood's parameters.
     """
 
     value: Array
@@ -24,24 +30,26 @@ class SiteScales(NamedTuple):
     by_parameters: list[Array]
 
 
-def scales_at(rule: Rule, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
-    """For one observation of each point."""
+def cavity_scales(
+    likelihood: Likelihood, y: Array, view: SiteView, order: int | None = None
+) -> SiteScales:
+    """The scales by which EP and PL match site and likelihood at the cavity.
+
+    With ``order`` they match at the posterior marginal by quadrature, as the paper does.
+    """
     if isinstance(likelihood, ConditionalMoments):
         return _gaussian(likelihood, y, view)
     assert isinstance(likelihood, BinaryLikelihood)
-    order = getattr(rule, "evidence_order", None)
     if order is not None:
         return _by_quadrature(likelihood, y, view, order)
-    return (
-        _at_mode(likelihood, y, view) if isinstance(rule, Laplace) else _by_cavity(likelihood, y, view)
-    )
+    return _by_cavity(likelihood, y, view)
 
 
 def _by_cavity(likelihood: BinaryLikelihood, y: Array, view: SiteView) -> SiteScales:
-    """Log ∫ p(y|f) cavity(f) df − log ∫ site(f) cavity(f) df.
+    """log ∫ p(y|f) cavity(f) df − log ∫ site(f) cavity(f) df.
 
-    Through (τ, ν) at a fixed cavity the evidence does not change: what remains is the mismatch
-    of slopes at the cavity, which EP makes vanish.
+    The evidence does not change with (τ, ν) at a fixed cavity. What remains of its gradient is the
+    mismatch of slopes at the cavity, which EP makes vanish.
     """
     cavity = view.cavity
     jet = likelihood.jet(y, cavity.mean, cavity.variance)
@@ -50,7 +58,7 @@ def _by_cavity(likelihood: BinaryLikelihood, y: Array, view: SiteView) -> SiteSc
     with_site = (
         0.5 * np.log(gap) + nu * m - 0.5 * tau * m**2 + 0.5 * (nu - tau * m) ** 2 * view.variance
     )
-    # a site of weight w < 1 is removed whole, and counts w times as all else does
+    # a site of weight w < 1 is removed whole; like everything else it counts w times
     scale = 1.0 / np.where(np.asarray(part) > 0, part, 1.0)
     by_mean = jet.g - scale * pull
     by_variance = jet.log_z_by_v - 0.5 * scale * (pull**2 - tau * gap)
@@ -59,8 +67,9 @@ def _by_cavity(likelihood: BinaryLikelihood, y: Array, view: SiteView) -> SiteSc
     return SiteScales(jet.log_z - scale * with_site, gradient, [change.log_z for change in changes])
 
 
-def _at_mode(likelihood: BinaryLikelihood, y: Array, view: SiteView) -> SiteScales:
-    """Log p(y|m) − log site(m)."""
+def mode_scales(likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
+    """The scales log p(y|m) − log site(m) of Laplace's method."""
+    assert isinstance(likelihood, BinaryLikelihood)
     jet = likelihood.jet(y, view.mean, np.zeros_like(view.mean))
     value = jet.log_z - view.mean * (view.nu - 0.5 * view.tau * view.mean)
     zero = np.zeros_like(value)
@@ -70,7 +79,7 @@ def _at_mode(likelihood: BinaryLikelihood, y: Array, view: SiteView) -> SiteScal
 
 
 def _by_quadrature(likelihood: BinaryLikelihood, y: Array, view: SiteView, order: int) -> SiteScales:
-    """Log E[p(y|f)/site(f)] over the posterior marginal, by Gauss–Hermite: the paper's protocol."""
+    """log E[p(y|f)/site(f)] over the posterior marginal by Gauss–Hermite: the paper's protocol."""
     x, weights = gauss_hermite(order)
     sigma = np.sqrt(view.variance)[:, None]
     tau, nu = view.tau[:, None], view.nu[:, None]
@@ -102,7 +111,7 @@ def _by_quadrature(likelihood: BinaryLikelihood, y: Array, view: SiteView, order
 
 
 def _gaussian(likelihood: ConditionalMoments, y: Array, view: SiteView) -> SiteScales:
-    """Sites that are normalised in y: the evidence is the Gaussian log p̂(D)."""
+    """The scales of sites that are normalised in y: the evidence is the Gaussian log p̂(D)."""
     m, v = view.mean, view.variance
     value, by_m, by_v = likelihood.log_scale(y, m, v)
     return SiteScales(value, np.array([by_m, by_v, 0.5 * (m**2 - v), m]), [])

@@ -5,16 +5,18 @@ curvature ρ of the likelihood at a Gaussian N(m, v):
 
     τ = ρ / (1 − ρ v),     ν = τ m + g / (1 − ρ v).
 
-They differ in where they look and in what they call curvature: see ``rules``.
+They differ in where they look and in what they call curvature (``rules.binary``). A ``Proposal`` is
+what a rule returns: the new sites, and how they change with the marginals and with the likelihood.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from postlin._typing import Array, Marginals
+from postlin.exceptions import NegativeSiteWarning
 from postlin.likelihoods.base import Change, Response
 
 
@@ -24,11 +26,28 @@ class Sites(NamedTuple):
     tau: Array
     nu: Array
 
+    def __repr__(self) -> str:
+        if not np.size(self.nu):
+            return "<Sites of 0 points>"
+        spans = (f"{np.min(part):.3g} to {np.max(part):.3g}" for part in self)
+        tau, nu = spans
+        return f"<Sites of {len(np.atleast_1d(self.nu))} points: tau {tau}, nu {nu}>"
+
+    def towards(self, other: "Sites", part: float) -> "Sites":
+        """The sites that lie the given part of the way from these to the others."""
+        tau, nu = self
+        return Sites(tau + part * (other.tau - tau), nu + part * (other.nu - nu))
+
+    def are_finite(self) -> bool:
+        """Whether no entry is NaN or infinite."""
+        return bool(np.isfinite(self.tau).all() and np.isfinite(self.nu).all())
+
 
 class SiteView(NamedTuple):
-    """What is known where the sites stand: the posterior marginal, the site, and 1 − τ v.
+    """What a rule looks at: each point's posterior marginal, its present site, and gap = 1 − τ v.
 
-    ``part`` is what a cavity is without: all of the site, but of a weight below one (``observations``).
+    A cavity is the marginal without ``part`` of the site: all of it, or less for a weight below one
+    (``rules.weights``).
     """
 
     mean: Array
@@ -40,18 +59,18 @@ class SiteView(NamedTuple):
 
     @property
     def pull(self) -> Array:
-        """A = ν − τ m, the force with which the site pulls at the latent value."""
+        """ν − τ m, the force with which the site pulls at the latent value."""
         return self.nu - self.tau * self.mean
 
     @property
     def cavity(self) -> Marginals:
-        """The marginal with the site removed; improper where the gap is not positive."""
+        """The marginal with the site removed. It is improper where the gap is not positive."""
         variance = self.variance / self.gap
         return Marginals(self.mean - variance * self.part * self.pull, variance)
 
 
 def set_sites(at: Marginals, response: Response) -> Sites:
-    """The site formula."""
+    """The sites that the formula gives at these marginals."""
     stretch = 1.0 / (1.0 - response.rho * at.variance)
     tau = response.rho * stretch
     return Sites(tau, tau * at.mean + response.g * stretch)
@@ -89,6 +108,33 @@ def cavity_jacobian(view: SiteView) -> Array:
             [zero, ratio**2, removed * cavity.variance, zero],
         ]
     )
+
+
+class SiteRule(ABC):
+    """What solvers and messages need to know about a rule, for two classes and for many jointly."""
+
+    name: ClassVar[str]
+
+    #: How many cautious steps a cold start may take before the rule's own.
+    warm_up: ClassVar[int] = 0
+
+    #: Whether the plain iteration already is Newton's method.
+    is_newton: ClassVar[bool] = False
+
+    #: Whether the evidence is unusable far from a fixed point, where it can take any value.
+    needs_fixed_point: ClassVar[bool] = False
+
+    #: What a user can do where inference does not converge.
+    remedy: ClassVar[str] = "add white noise to the covariance"
+
+    @property
+    def plain_only(self) -> bool:
+        """Whether sites are only ever iterated without damping, so that a breakdown is an error."""
+        return False
+
+    def policy_warning(self, overruled: np.ndarray) -> NegativeSiteWarning | None:
+        """The warning that a policy has changed sites of negative precision, if it has."""
+        return None
 
 
 @dataclass(frozen=True)

@@ -1,37 +1,113 @@
 """Weights: a point of weight w stands for w observations of the same row.
 
 Each observation sees the latent value g + e, with its own white noise e ~ N(0, s²) where the kernel
-has some. They all have the same site (τ, ν), and together they act on the rest of the model through
+has some. All of them have the same site (τ, ν), and together they act on the rest of the model through
 the mean of their latent values alone: a point with noise s²/w and the site (w τ, w ν), which is what
-the posterior knows. What the observations have for themselves, they have in closed form:
+the posterior knows. What distinguishes the observations of a point has a closed form:
 
     v = v̄ + (1 − 1/w) s²/(1 + s²τ),        −½ (w − 1) log(1 + s²τ) in the log evidence,
 
-v̄ the variance of the mean and v that of one observation. Their cavity is without one of them. Where
-w < 1 there is less than one: noise is not divided, and the cavity is without all that there is.
+where v̄ is the variance of their mean and v that of one observation. The cavity of an observation is
+without that one alone. Where w < 1 the noise is not divided, and the cavity is without the whole site.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
-from postlin._typing import Array
+from postlin._typing import Array, override
 from postlin.likelihoods.base import Change
 from postlin.linalg.blocks import inverted, symmetric
+from postlin.rules.joint_sites import JointProposal, JointWeighted
+from postlin.rules.scales import SiteScales
 from postlin.rules.sites import Proposal, Sites, SiteView
 
 
+class Weights:
+    """The weights of points that stand for one observation each: a point is its observation.
+
+    ``Observations`` overrides this for other weights.
+    """
+
+    #: Whether every point stands for one observation.
+    is_unit: ClassVar[bool] = True
+    #: s², the variance of the noise that is each observation's own and not in K.
+    noise: float = 0.0
+
+    @property
+    def mean_noise(self) -> Array | float:
+        """The noise of the mean of a point's observations."""
+        return 0.0
+
+    def with_noise(self, noise: float) -> "Weights":
+        """These weights where each observation has noise; with unit weights it stays in K."""
+        return self
+
+    def point(self, i: int) -> "Weights":
+        """The weight of point i alone."""
+        return self
+
+    def one(self, view: SiteView) -> SiteView:
+        """What a rule looks at: one observation of each point, from the posterior of their mean."""
+        return view
+
+    def total(self, sites: Sites) -> Sites:
+        """The sites of the points, from those of one observation each."""
+        return sites
+
+    def propose(self, one: Proposal, tau: Array) -> Proposal:
+        """The proposal for the points, from that for one observation with the present precision τ."""
+        return one
+
+    def scales(self, one: SiteScales, tau: Array) -> SiteScales:
+        """The scales of all observations together, from those of one observation of each point."""
+        return one
+
+    def sum(self, terms: Array) -> float:
+        """The sum over all observations of terms that are given for one of each point."""
+        return float(terms.sum())
+
+    def log_scale(self, tau: Array) -> float:
+        """What the differences between a point's observations add to the log evidence."""
+        return 0.0
+
+    def by_noise(self, tau: Array, covariance_bar: Array, variance_bar: Array) -> float:
+        """∂ log evidence/∂s², from the derivatives by the diagonal of K and by v."""
+        return 0.0
+
+    def between(self, one: SiteView) -> Array:
+        """Posterior covariances of two observations of the same point; 0 where there is one only."""
+        return np.zeros_like(one.mean)
+
+    def without(self, i: int, n: int) -> tuple["Weights", float]:
+        """The weights of n points with one observation of point i less, and the part of w_i left."""
+        return Observations(np.where(np.arange(n) == i, 0.0, 1.0)), 0.0
+
+    def new(self, view: SiteView) -> tuple[float, float]:
+        """Mean and variance of a further observation, from the posterior of the mean of a point's.
+
+        These are the weights of that point alone, and ``view`` holds numbers.
+        """
+        return float(view.mean), float(view.variance)
+
+
+#: The weights of points that stand for one observation each.
+UNIT = Weights()
+
+
 @dataclass(frozen=True)
-class Observations:
-    """Weights, by point, and the variance of the white noise that is each observation's own."""
+class Observations(Weights):
+    """The weight of each point, and the variance of the white noise that each observation has."""
 
     weight: Array
     noise: float = 0.0
+    is_unit: ClassVar[bool] = False
 
     @cached_property
     def copies(self) -> Array:
-        """max(w, 1): what the noise is divided by."""
+        """max(w, 1), by which the noise of the mean is divided."""
         return np.maximum(self.weight, 1.0)
 
     @cached_property
@@ -41,20 +117,24 @@ class Observations:
 
     @cached_property
     def _per_weight(self) -> Array:
-        """1/w, and nothing for no weight."""
+        """1/w, and 0 where w = 0."""
         return np.divide(1.0, self.weight, out=np.zeros_like(self.weight), where=self.weight > 0)
 
+    @override
     @property
     def mean_noise(self) -> Array:
-        """The noise of the mean of a point's observations."""
         return self.noise / self.copies
 
-    def point(self, i: int) -> "Observations":
-        """Those of one point."""
-        return Observations(self.weight[i : i + 1], self.noise)
+    @override
+    def with_noise(self, noise: float) -> "Observations":
+        return Observations(self.weight, noise)
 
+    @override
+    def point(self, i: int) -> "Observations":
+        return Observations(self.weight[i], self.noise)
+
+    @override
     def one(self, view: SiteView) -> SiteView:
-        """What a rule looks at: one observation, from what the posterior knows of their mean."""
         tau, nu = self._per_weight * view.tau, self._per_weight * view.nu
         softening = 1.0 / (1.0 + self.noise * tau)
         return SiteView(
@@ -62,31 +142,53 @@ class Observations:
             view.variance + self._apart * self.noise * softening,
             tau,
             nu,
-            # of 1 − τ v, with full precision where τ v̄ is close to one
+            # 1 − τ v, to full precision where τ v̄ is close to one
             self._apart * softening + view.gap / self.copies,
             np.minimum(self.weight, 1.0),
         )
 
+    @override
+    def total(self, sites: Sites) -> Sites:
+        return Sites(self.weight * sites.tau, self.weight * sites.nu)
+
+    @override
+    def propose(self, one: Proposal, tau: Array) -> Proposal:
+        return Weighted(self.total(one.sites), one.at, one.response, one, self, tau)
+
+    @override
+    def scales(self, one: SiteScales, tau: Array) -> SiteScales:
+        return SiteScales(
+            self.weight * one.value,
+            self.by_total(self.weight * one.gradient, tau),
+            [self.weight * by for by in one.by_parameters],
+        )
+
+    @override
+    def sum(self, terms: Array) -> float:
+        return float(self.weight @ terms)
+
+    @override
     def between(self, one: SiteView) -> Array:
-        """Posterior covariances of two observations of each point; none where there is but one."""
         own = self.noise / (1.0 + self.noise * one.tau)
         return np.where(self.weight > 1.0, one.variance - own, 0.0)
 
-    def new(self, view: SiteView) -> tuple[float, float]:
-        """Mean and variance of one observation more of a point, from what is known of their mean."""
-        if not self.noise or not self.weight[0]:
-            return float(view.mean[0]), float(view.variance[0])
-        noise = float(self.mean_noise[0])
-        cavity = view.cavity
-        smooth = cavity.variance[0] - noise  # of the value without noise, given all other points
-        shrink = 1.0 + noise * view.tau[0]
-        variance = 1.0 / (1.0 / smooth + view.tau[0] / shrink)
-        mean = variance * (cavity.mean[0] / smooth + view.nu[0] / shrink)
-        return float(mean), float(variance + self.noise)
+    @override
+    def without(self, i: int, n: int) -> tuple[Weights, float]:
+        weight = self.weight.copy()
+        weight[i] = max(weight[i] - 1.0, 0.0)
+        return Observations(weight, self.noise), float(weight[i] / self.weight[i])
 
-    def total(self, sites: Sites) -> Sites:
-        """The sites of the points from those of one observation each."""
-        return Sites(self.weight * sites.tau, self.weight * sites.nu)
+    @override
+    def new(self, view: SiteView) -> tuple[float, float]:
+        if not self.noise or not self.weight:
+            return super().new(view)
+        noise = float(self.mean_noise)
+        cavity = view.cavity
+        smooth = cavity.variance - noise  # the variance of g, given all other points
+        shrink = 1.0 + noise * view.tau
+        variance = 1.0 / (1.0 / smooth + view.tau / shrink)
+        mean = variance * (cavity.mean / smooth + view.nu / shrink)
+        return float(mean), float(variance + self.noise)
 
     def by_total(self, columns: Array, tau: Array) -> Array:
         """Derivatives by dm, dv̄, w dτ, w (dν − m dτ) from those by dm, dv, dτ, dν − m dτ, in place.
@@ -100,12 +202,12 @@ class Observations:
     def _variance_by_tau(self, tau: Array) -> Array:
         return -self._apart * (self.noise / (1.0 + self.noise * tau)) ** 2
 
+    @override
     def log_scale(self, tau: Array) -> float:
-        """What the differences between a point's observations add to the log evidence."""
         return -0.5 * float(np.sum((self.copies - 1.0) * np.log1p(self.noise * tau)))
 
+    @override
     def by_noise(self, tau: Array, covariance_bar: Array, variance_bar: Array) -> float:
-        """∂ log evidence by s², from those by the posterior's K (its diagonal) and by v."""
         softening = 1.0 / (1.0 + self.noise * tau)
         through_variance = variance_bar * self._apart * softening**2
         direct = -0.5 * (self.copies - 1.0) * tau * softening
@@ -113,24 +215,81 @@ class Observations:
 
 
 @dataclass(frozen=True)
-class JointObservations:
-    """Weights, by point, and the covariance (D, D) of the noise that is each observation's own."""
+class Weighted(Proposal):
+    """The proposal for points of weight w: w times the proposal ``one`` for one observation."""
+
+    one: Proposal
+    observations: Observations
+    tau: Array  # the present precision of one observation
+
+    @property
+    def overruled(self) -> np.ndarray:
+        """Which sites a policy has replaced."""
+        return self.one.overruled
+
+    def jacobian(self) -> Array:
+        """w times the derivatives for one observation, by the site of the whole point."""
+        rows: Array = self.observations.weight * self.one.jacobian()
+        return self.observations.by_total(rows, self.tau)
+
+    def by_parameter(self, change: Change) -> Array:
+        """w times the derivatives for one observation."""
+        rows: Array = self.observations.weight * self.one.by_parameter(change)
+        return rows
+
+
+@dataclass(frozen=True)
+class JointWeights:
+    """The weight of each point, and the covariance N, (D, D), of the noise of each observation.
+
+    In matrices V = V̄ + (1 − 1/w) M with M = (N⁻¹ + T)⁻¹, and −½ (w − 1) log |I + N T| enters the log
+    evidence, V̄ being the covariance of the mean of a point's observations and V that of one of them.
+    """
 
     weight: Array
     noise: Array
 
+    @classmethod
+    def unit(cls, n: int, dimension: int) -> "JointWeights":
+        """One observation of each of n points."""
+        return cls(np.ones(n), np.zeros((dimension, dimension)))
+
+    @cached_property
+    def has_noise(self) -> bool:
+        """Whether observations of the same point differ."""
+        return bool(self.noise.any())
+
     @cached_property
     def copies(self) -> Array:
-        """max(w, 1): what the noise is divided by."""
+        """max(w, 1), by which the noise of the mean is divided."""
         return np.maximum(self.weight, 1.0)
+
+    @cached_property
+    def share(self) -> Array:
+        """The part of each site that a cavity is without: 1/max(w, 1)."""
+        return 1.0 / self.copies
 
     @cached_property
     def apart(self) -> Array:
         """1 − 1/max(w, 1), (n, 1, 1)."""
-        return (1.0 - 1.0 / self.copies)[:, None, None]
+        return (1.0 - self.share)[:, None, None]
+
+    def propose(self, one: JointProposal) -> JointProposal:
+        """The proposal for the points, from that for one observation of each."""
+        return one if (self.weight == 1.0).all() else JointWeighted.of(one, self.weight)
+
+    def total(self, sites: Sites) -> Sites:
+        """The sites of the points, from those of one observation each."""
+        return Sites(self.weight[:, None, None] * sites.tau, self.weight[:, None] * sites.nu)
+
+    def without(self, i: int) -> tuple["JointWeights", float]:
+        """The weights with one observation of point i less, and the part of w_i that is left."""
+        weight = self.weight.copy()
+        weight[i] = max(weight[i] - 1.0, 0.0)
+        return JointWeights(weight, self.noise), float(weight[i] / self.weight[i])
 
     def _one(self, tau: Array) -> Array:
-        """T of one observation, from that of the point; where w < 1 it is never asked for."""
+        """T of one observation, from that of the point; exact where w ≥ 1, and unused elsewhere."""
         return tau / self.copies[:, None, None]
 
     def _softening(self, tau: Array) -> Array:
@@ -143,6 +302,8 @@ class JointObservations:
 
     def log_scale(self, tau: Array) -> float:
         """What the differences between a point's observations add to the log evidence."""
+        if not self.has_noise:
+            return 0.0
         sizes = np.linalg.slogdet(np.eye(len(self.noise)) + self.noise @ self._one(tau))[1]
         return -0.5 * float(np.sum((self.copies - 1.0) * sizes))
 
@@ -151,7 +312,7 @@ class JointObservations:
     ) -> float:
         """∂ log evidence by the noise of a kernel along its directions (rows).
 
-        From those by its covariance (the diagonal) and by the variances V.
+        ``diagonal_bar`` and ``variance_bar`` are the derivatives by the kernel's variances and by V.
         """
         softening = self._softening(tau)
         along = softening @ directions.T
@@ -160,45 +321,17 @@ class JointObservations:
         direct = -0.5 * (self.copies - 1.0) * pulled
         return float(np.sum(diagonal_bar / self.copies + through_variance + direct))
 
-    def new(self, i: int, mean: Array, variance: Array, tau: Array, nu: Array) -> tuple[Array, Array]:
-        """Mean (D,) and covariance (D, D) of one observation more of point i."""
-        if not self.noise.any() or not self.weight[i]:
+    def new(self, i: int, mean: Array, variance: Array, sites: Sites) -> tuple[Array, Array]:
+        """Mean (D,) and covariance (D, D) of a further observation of point i."""
+        if not self.has_noise or not self.weight[i]:
             return mean, variance
+        tau, nu = sites.tau[i], sites.nu[i]
         eye, shared = np.eye(len(mean)), self.noise / self.copies[i]
         loosened = np.linalg.inv(eye - variance @ tau)
-        smooth = loosened @ variance - shared  # of the value without noise, given all other points
+        smooth = loosened @ variance - shared  # the covariance of g, given all other points
         elsewhere = loosened @ (mean - variance @ nu)
         seen = np.linalg.inv(eye + tau @ shared)
         shrink = np.linalg.inv(eye + smooth @ seen @ tau)
         mean = shrink @ (elsewhere + smooth @ (seen @ nu))
         covariance = shrink @ smooth
         return mean, 0.5 * (covariance + covariance.T) + self.noise
-
-
-@dataclass(frozen=True)
-class Weighted(Proposal):
-    """What is proposed for one observation of each point, for all of them."""
-
-    one: Proposal
-    observations: Observations
-    tau: Array  # the present site of one observation
-
-    @classmethod
-    def of(cls, one: Proposal, observations: Observations, tau: Array) -> "Weighted":
-        """The proposal for the points."""
-        return cls(observations.total(one.sites), one.at, one.response, one, observations, tau)
-
-    @property
-    def overruled(self) -> np.ndarray:
-        """Which sites a policy has replaced."""
-        return self.one.overruled
-
-    def jacobian(self) -> Array:
-        """As often as observed, by the site of all."""
-        rows: Array = self.observations.weight * self.one.jacobian()
-        return self.observations.by_total(rows, self.tau)
-
-    def by_parameter(self, change: Change) -> Array:
-        """As often as observed."""
-        rows: Array = self.observations.weight * self.one.by_parameter(change)
-        return rows

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -95,6 +95,7 @@ class DaskSource(Source):
 
     parts: tuple[tuple[Any, Any, Any], ...]  # X, y and weights of each partition, delayed
     sizes: tuple[int, ...]
+    is_on_dask: ClassVar[bool] = True
 
     @classmethod
     def of(cls, X: Any, y: Any, weight: Any = None) -> "DaskSource":

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ class Source(ABC):
     """
 
     classes: np.ndarray | None = None
+    #: Whether Dask must do the passes, because it has the rows.
+    is_on_dask: ClassVar[bool] = False
 
     @abstractmethod
     def loads(self) -> Iterable[Any]:

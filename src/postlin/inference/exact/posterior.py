@@ -67,18 +67,18 @@ class GaussianPosterior:
 
     @cached_property
     def _from_positive(self) -> tuple[Array, Array]:
-        """Variances and 1 − τv given the positive sites alone: (1 − B⁻¹)ᵢᵢ/τᵢ and (B⁻¹)ᵢᵢ."""
-        gap, gain = self._factor.diagonals()
-        return gain / self._root**2, gap
+        """Variances and 1 − τv given the positive sites alone."""
+        return self._factor.marginals()
 
     @cached_property
     def _marginals(self) -> tuple[Array, Array]:
+        """Variances and 1 − τv given all sites."""
+        if self._downdate is None:
+            return self._factor.marginals()
         variance, gap = self._from_positive
-        if self._downdate:
-            tau, widening = self.sites.tau, self._downdate.widening
-            variance = variance + widening
-            gap = np.where(tau > 0, gap - tau * widening, 1.0 - tau * variance)
-        return variance, gap
+        tau, widening = self.sites.tau, self._downdate.widening
+        variance = variance + widening
+        return variance, np.where(tau > 0, gap - tau * widening, 1.0 - tau * variance)
 
     @property
     def variance(self) -> Array:
@@ -93,7 +93,8 @@ class GaussianPosterior:
     @property
     def view(self) -> SiteView:
         """What the rules look at."""
-        return SiteView(self.mean, self.variance, *self.sites, self.gap)
+        variance, gap = self._marginals
+        return SiteView(self.mean, variance, *self.sites, gap)
 
     @property
     def view_without_variance(self) -> SiteView:

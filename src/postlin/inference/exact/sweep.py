@@ -5,11 +5,12 @@ the block one rank-β product brings the mean and Σ up to date where sites are 
 
     Σ ← Σ − C G Cᵀ,   C = Σ[later, block],   G = (I + D Σ_bb)⁻¹ D,   D = diag(Δτ).
 
-The numbers are those of site-by-site processing, at the speed of matrix products, and since what
-has been passed is never looked at again a sweep costs no more than a factorisation or two. A
-corner is swept like the whole, in smaller blocks, so that most work stays in the cache.
+The numbers are those of site-by-site processing, at the speed of matrix products. What has been
+passed is never needed again, so a sweep costs no more than a factorisation or two. A corner is swept
+like the whole, in smaller blocks, so that most work stays in the cache.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +18,7 @@ from scipy.linalg import blas, lapack
 
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError
-from postlin.inference.exact.posterior import GaussianPosterior
-from postlin.inference.exact.problem import Problem
+from postlin.inference.contract import Swept
 from postlin.linalg.triangles import diagonal_of, mirror, panels
 from postlin.rules.sites import Sites, SiteView
 
@@ -28,42 +28,37 @@ _BLOCKS = 8
 _PANEL = 256
 
 
-def sweep(
-    problem: Problem,
-    posterior: GaussianPosterior | None,
-    *,
-    block: int,
-    damping: float = 1.0,
-) -> tuple[Sites, np.ndarray]:
-    """The sites after each has been set anew, in order, from a posterior kept up to date.
+#: Sets the site of point i anew from what is known there, and says whether a policy has changed it.
+SetSite = Callable[[int, SiteView], tuple[Sites, bool]]
 
-    ``posterior`` is where the sweep starts; None is the prior. Also says which sites a policy for
-    negative precisions has changed.
+
+def swept(
+    covariance: Array, mean: Array, sites: Sites, set_site: SetSite, damping: float, block: int
+) -> Swept:
+    """The sites after each has been set anew, in order, from a posterior that is kept up to date.
+
+    The posterior at the beginning is given by the lower triangle of its covariance and by its mean,
+    both of which are used up.
     """
-    if posterior is None:
-        covariance, mean = problem.K.T.copy(order="F"), problem.prior_mean.copy()
-        tau, nu = np.zeros_like(problem.y), np.zeros_like(problem.y)
-    else:
-        covariance, mean = posterior.lower_covariance(), posterior.mean.copy()
-        tau, nu = posterior.sites.tau.copy(), posterior.sites.nu.copy()
-    state = _Sweep(problem, tau, nu, np.zeros(len(tau), dtype=bool), damping)
+    tau, nu = (part.copy() for part in sites)
+    state = _Sweep(set_site, tau, nu, np.zeros(len(tau), dtype=bool), damping)
     state.run(0, covariance, mean, (_BLOCKS * block, block))
-    return Sites(tau, nu), state.overruled
+    return Swept(Sites(tau, nu), state.overruled)
 
 
 class _Sweep(NamedTuple):
     """The sites of a sweep, set in place."""
 
-    problem: Problem
+    set_site: SetSite
     tau: Array
     nu: Array
     overruled: np.ndarray
     damping: float
 
     def run(self, first: int, covariance: Array, mean: Array, blocks: tuple[int, ...]) -> None:
-        """Set the sites from ``first`` on that have this covariance (its lower triangle) and mean.
+        """Set the sites from ``first`` on whose covariance (lower triangle) and mean are given.
 
-        Both are used up. ``blocks`` are the sizes of the blocks, the larger ones first.
+        Both arrays are used up. ``blocks`` holds the sizes of the blocks, the larger ones first.
         """
         if not blocks or len(mean) == 1:
             self._one_by_one(first, mirror(covariance), mean)
@@ -83,7 +78,7 @@ class _Sweep(NamedTuple):
     def _change(
         self, sites: slice, corner: Array, tau: Array, nu: Array, mean: Array
     ) -> tuple[Array, Array]:
-        """G, and what times C moves the mean, from how the sites of a block have changed."""
+        """G, and the vector that C is multiplied by to move the mean, after a block has changed."""
         d_tau, d_nu = self.tau[sites] - tau, self.nu[sites] - nu
         system = corner * d_tau  # (I + Σ_bb D)ᵀ, by which is divided from the right
         diagonal_of(system)[:] += 1.0
@@ -99,7 +94,7 @@ class _Sweep(NamedTuple):
             m, v, t = mean[j], covariance[j, j], tau[i]
             view = SiteView(m, v, t, nu[i], 1.0 - t * v)
             try:
-                wanted, overruled = self._set(i, view)
+                wanted, overruled = self.set_site(i, view)
             except ImproperCavityError as error:
                 raise ImproperCavityError(i, error.cavity_variance) from None
             self.overruled[i] = overruled
@@ -112,20 +107,9 @@ class _Sweep(NamedTuple):
             mean[j:] += (d_nu - d_tau * m) / shrink * column
             covariance[j:, j:] -= np.outer(column, (d_tau / shrink) * column)
 
-    def _set(self, i: int, view: SiteView) -> tuple[Sites, bool]:
-        """The site of point i, and whether a policy has changed it."""
-        problem = self.problem
-        if problem.observations is None:
-            sites, overruled = problem.rule.set_sites(problem.likelihood, problem.y[i], view)
-            return sites, bool(overruled)
-        point = problem.observations.point(i)
-        sites, overruled = problem.rule.set_sites(problem.likelihood, problem.y[i], point.one(view))
-        tau, nu = point.total(sites)
-        return Sites(tau[0], nu[0]), bool(np.any(overruled))
-
 
 def _downdate(covariance: Array, columns: Array, gain: Array) -> None:
-    """Σ ← Σ − C G Cᵀ, the lower triangle."""
+    """Replace the lower triangle of Σ by that of Σ − C G Cᵀ."""
     gained = blas.dgemm(1.0, columns, gain)
     for part in panels(len(columns), _PANEL):
         below = slice(part.start, len(columns))

@@ -1,4 +1,4 @@
-"""The joint evidence in its cavity form, and its exact gradient.
+"""The joint approximation: its evidence in the cavity form, and the exact gradient.
 
     log Z = log ∫ prior Π sites + Σᵢ [log ∫ p(yᵢ|u) cavity(u) du − log ∫ site(u) cavity(u) du],
 
@@ -6,25 +6,24 @@ in units of the marginal: with Γ = I − Lᵀ T L the cavity is N(m + L o, L Γ
 Laplace matches site and likelihood at the mode.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from postlin._typing import Array
+from postlin._typing import Array, override
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.inference.joint.jacobian import JointLinearised
-from postlin.inference.joint.problem import JointIterate, JointProblem
-from postlin.inference.result import Solved
+from postlin.inference.joint.problem import JointIterate, JointMap, JointProblem, flat
+from postlin.inference.result import EXACT, Approximation
 from postlin.likelihoods.softmax import label_slopes
-from postlin.linalg.blocks import half_lower, inverted, outer, symmetric, times
-from postlin.rules.joint import JointLaplace
+from postlin.linalg.blocks import half_lower, inverted, outer, symmetric, times, transposed
+from postlin.rules.sites import Sites
 
 
-@dataclass(frozen=True)
-class Scales:
-    """The points' terms, and derivatives of log Z at fixed K by b, E, P and q."""
+class JointScales(NamedTuple):
+    """The points' terms of log Z, and derivatives of log Z at fixed K by b, E, P and q."""
 
     value: Array
     by_mean: Array
@@ -33,29 +32,21 @@ class Scales:
     by_shift: Array
 
 
-def log_evidence(problem: JointProblem, iterate: JointIterate) -> float:
-    """Log Z at this point of the iteration."""
-    return _base(problem, iterate) + float(scales(problem, iterate).value.sum())
+def log_evidence(problem: JointProblem, iterate: JointIterate, scales: JointScales) -> float:
+    """log Z at an iterate whose scales are known."""
+    between = problem.weights.log_scale(iterate.view.tau)
+    return iterate.posterior.log_normaliser + between + float(scales.value.sum())
 
 
-def _base(problem: JointProblem, iterate: JointIterate) -> float:
-    """Log ∫ prior Π sites, with all observations of every point."""
-    base = iterate.posterior.log_normaliser
-    if problem.observations is not None:
-        base += problem.observations.log_scale(iterate.view.tau)
-    return base
-
-
-def scales(problem: JointProblem, iterate: JointIterate) -> Scales:
-    """The form of the evidence that the rule calls for."""
-    at_mode = isinstance(problem.rule, JointLaplace)
-    return _at_mode(problem, iterate) if at_mode else _by_cavity(problem, iterate)
+def scales_at(problem: JointProblem, iterate: JointIterate) -> JointScales:
+    """The scales of the sites in the evidence, in the form that the rule calls for."""
+    return (_at_mode if problem.rule.at_mode else _by_cavity)(problem, iterate)
 
 
 def cavity(problem: JointProblem, iterate: JointIterate) -> tuple[Array, Array, Array]:
-    """Γ⁻¹, and mean and root of each point's marginal without one observation of it."""
+    """Γ⁻¹, and the mean and root of each point's marginal without one of its observations."""
     m, L, _, _ = iterate.view
-    part = problem.share
+    part = problem.weights.share
     removed = part[:, None, None] * iterate.scaled_tau
     inverse = symmetric(inverted(np.eye(m.shape[1]) - removed))
     try:
@@ -65,10 +56,10 @@ def cavity(problem: JointProblem, iterate: JointIterate) -> tuple[Array, Array, 
     return inverse, m - times(L, times(inverse, part[:, None] * iterate.pull)), root
 
 
-def _by_cavity(problem: JointProblem, iterate: JointIterate) -> Scales:
+def _by_cavity(problem: JointProblem, iterate: JointIterate) -> JointScales:
     y = problem.y
-    part = problem.share[:, None]
-    weight = np.ones(len(y)) if problem.weight is None else problem.weight
+    part = problem.weights.share[:, None]
+    weight = problem.weights.weight
     X, pull = part[:, :, None] * iterate.scaled_tau, part * iterate.pull  # what the cavity is without
     inverse, mean, root = cavity(problem, iterate)
     o = -times(inverse, pull)
@@ -85,76 +76,124 @@ def _by_cavity(problem: JointProblem, iterate: JointIterate) -> Scales:
     )
     # the slopes in units of the posterior marginal
     back = np.linalg.inv(np.linalg.cholesky(inverse))  # from the cavity's units
-    up = np.swapaxes(back, 1, 2)
+    up = transposed(back)
     by_mean = times(up, weight[:, None] * shift) - pull / part
     by_variance = up @ symmetric(half_lower(weight[:, None, None] * stretch)) @ back
     by_variance = by_variance - 0.5 * (outer(pull, pull) - X @ (eye - X)) / part[:, :, None]
     by_b = times(inverse, by_mean)
     by_E = symmetric(outer(by_b, o)) + inverse @ symmetric(by_variance) @ inverse
     value = weight * log_p - with_site / part[:, 0]
-    return Scales(value, by_b, by_E, part[:, :, None] * by_E, -part * by_b)
+    return JointScales(value, by_b, by_E, part[:, :, None] * by_E, -part * by_b)
 
 
 def _site_at(iterate: JointIterate) -> Array:
-    """Log site at the posterior mean."""
+    """The logarithm of each site at the posterior mean."""
     m, _, tau, nu = iterate.view
     value: Array = np.sum(nu * m, axis=1) - 0.5 * np.einsum("nd,nde,ne->n", m, tau, m)
     return value
 
 
-def _at_mode(problem: JointProblem, iterate: JointIterate) -> Scales:
+def _at_mode(problem: JointProblem, iterate: JointIterate) -> JointScales:
     f = iterate.view.mean @ problem.H.T
     top = f.max(axis=1)
     log_p = f[np.arange(len(f)), problem.y] - top - np.log(np.exp(f - top[:, None]).sum(axis=1))
     zero = np.zeros_like(iterate.scaled_tau)
-    weight = np.ones(len(f)) if problem.weight is None else problem.weight
+    weight = problem.weights.weight
     by_b = iterate.proposal.pull - iterate.pull
     by_P = zero - 0.5 * np.eye(zero.shape[1])
-    return Scales(weight * log_p - _site_at(iterate), by_b, zero, by_P, np.zeros_like(by_b))
+    return JointScales(weight * log_p - _site_at(iterate), by_b, zero, by_P, np.zeros_like(by_b))
 
 
-class Adjoint(NamedTuple):
-    """Log Z at the fixed point, to second order in the residual, and its slopes by the marginals."""
+class JointAdjoint(NamedTuple):
+    """Total derivatives of log Z by the marginals, and its gain on the way to the fixed point."""
 
-    value: float
     mean_bar: Array
     variance_bar: Array
+    correction: float
 
 
-def adjoint_at(problem: JointProblem, iterate: JointIterate, accuracy: float) -> Adjoint:
+def adjoint_at(
+    problem: JointProblem, iterate: JointIterate, scales: JointScales, accuracy: float
+) -> JointAdjoint:
     """Solve the adjoint of the fixed point's equation, to a relative accuracy."""
-    found = scales(problem, iterate)
-    linearised = JointLinearised(iterate)
-    direct = np.concatenate([found.by_tau.ravel(), found.by_shift.ravel()])
-    seed = linearised.posterior_adjoint(found.by_mean, found.by_spread) + direct
+    linearised = JointMap(problem, iterate)
+    seed = linearised.posterior_adjoint(scales.by_mean, scales.by_spread)
+    seed += flat(scales.by_tau, scales.by_shift)
     adjoint, _ = linearised.solve_transposed(seed, rtol=accuracy)
     b, E = iterate.proposal.pull_back(*iterate.split(adjoint))
-    up = np.swapaxes(np.linalg.inv(iterate.view.root), 1, 2)
-    value = _base(problem, iterate) + float(found.value.sum() + adjoint @ iterate.residual)
-    return Adjoint(
-        value,
-        times(up, found.by_mean + b),
-        symmetric(up @ (found.by_spread + E) @ np.swapaxes(up, 1, 2)),
+    up = transposed(np.linalg.inv(iterate.view.root))
+    return JointAdjoint(
+        times(up, scales.by_mean + b),
+        symmetric(up @ (scales.by_spread + E) @ transposed(up)),
+        float(adjoint @ iterate.residual),
     )
 
 
-def value_and_gradient(
-    problem: JointProblem, iterate: JointIterate, accuracy: float
-) -> tuple[float, list[Array]]:
-    """Log Z at the fixed point and ∂ log Z/∂K for every kernel, white noise apart."""
-    value, mean_bar, variance_bar = adjoint_at(problem, iterate, accuracy)
-    return value, iterate.posterior.pull_back(mean_bar, variance_bar)
+#: From an approximation and its adjoint to the derivatives by the free log-parameters.
+PullBack = Callable[["JointApproximation", JointAdjoint], Array]
+
+
+def _no_hyperparameters(approximation: "JointApproximation", adjoint: JointAdjoint) -> Array:
+    return np.zeros(0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class JointApproximation(Solved):
-    """A Gaussian approximation of the posterior over the contrasts of all classes."""
+class JointApproximation(Approximation[Sites]):
+    """The approximation that joint inference makes over the contrasts of all classes."""
+
+    problem: JointProblem
+    iterate: JointIterate
+    pull_back: PullBack
+
+    @property
+    def mean(self) -> Array:
+        """Posterior means of the contrasts, (n, C − 1)."""
+        return self.iterate.posterior.mean
+
+    @property
+    def variance(self) -> Array:
+        """Posterior covariances of each point's contrasts, (n, C − 1, C − 1)."""
+        return self.iterate.posterior.variance
+
+    @property
+    def covariance(self) -> Array:
+        """Posterior covariance of all contrasts of all points."""
+        return self.iterate.posterior.covariance
+
+    @property
+    def sites(self) -> Sites:
+        """The Gaussian factors: matrices ``sites.tau`` and vectors ``sites.nu``."""
+        return self.iterate.posterior.sites
+
+    @property
+    @override
+    def start(self) -> Sites:
+        return self.sites
+
+    @property
+    @override
+    def kept(self) -> tuple[Array, Array]:
+        return self.sites.tau, self.sites.nu
+
+    @cached_property
+    def _scales(self) -> JointScales:
+        return scales_at(self.problem, self.iterate)
 
     @cached_property
     def log_evidence(self) -> float:
         """The approximate log marginal likelihood log p(y)."""
-        return log_evidence(self.problem, self.solution.iterate)
+        return log_evidence(self.problem, self.iterate, self._scales)
+
+    @override
+    def value_and_gradient(self, accuracy: float = EXACT) -> tuple[float, Array]:
+        adjoint = adjoint_at(self.problem, self.iterate, self._scales, accuracy)
+        value = self.log_evidence + (adjoint.correction if self.converged else 0.0)
+        return value, self.pull_back(self, adjoint)
+
+    @override
+    def without_gradient(self) -> Self:
+        return replace(self, pull_back=_no_hyperparameters)
 
     def spectral_radius(self) -> float:
-        """Of the undamped map at the solution: below one, plain iteration from nearby stays."""
-        return JointLinearised(self.solution.iterate).spectral_radius()
+        """The spectral radius of the undamped map: below one, plain iteration from nearby stays."""
+        return JointMap(self.problem, self.iterate).spectral_radius(len(self.iterate.residual))

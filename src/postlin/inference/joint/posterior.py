@@ -19,14 +19,14 @@ from postlin.linalg.triangles import diagonal_of
 from postlin.rules.sites import Sites
 
 
-class Prior(NamedTuple):
+class JointPrior(NamedTuple):
     """Covariance matrices (n, n), or with other points (n, m), and directions (M, D) for each."""
 
     covariances: list[Array]
     directions: list[Array]
 
     @classmethod
-    def of(cls, covariances: list[Array], H: Array) -> "Prior":
+    def of(cls, covariances: list[Array], H: Array) -> "JointPrior":
         """One covariance shared by all contrasts, or one for each class."""
         if len(covariances) == 1:
             return cls(covariances, [np.eye(H.shape[1])])
@@ -92,7 +92,7 @@ class Prior(NamedTuple):
                 view[:, a, :, b] += gram[a, b] * K
 
     def blocks(self, variances: list[Array] | None = None) -> Array:
-        """Prior covariances of each point's contrasts, (n, D, D), from the kernels' diagonals."""
+        """JointPrior covariances of each point's contrasts, (n, D, D), from the kernels' diagonals."""
         diagonals = variances or [K.diagonal() for K in self.covariances]
         parts = zip(diagonals, self.directions, strict=True)
         total: Array = np.sum([k[:, None, None] * (d.T @ d) for k, d in parts], axis=0)
@@ -106,7 +106,7 @@ _WEAKEST = 1e-100
 class JointPosterior:
     """A prior times sites, normalised. One factorisation, made on construction."""
 
-    def __init__(self, prior: Prior, sites: Sites) -> None:
+    def __init__(self, prior: JointPrior, sites: Sites) -> None:
         self.prior = prior
         self.sites = sites
         values, vectors = np.linalg.eigh(sites.tau)
@@ -157,23 +157,28 @@ class JointPosterior:
         return 0.5 * float(np.sum(self.sites.nu * self.mean)) - self.half_log_det
 
     def release(self) -> None:
-        """Give the matrix back; what else is asked for costs a factorisation."""
+        """Free the matrix. What is known stays; other questions cost a factorisation again."""
         for name in ("_factor", "correlation"):
             self.__dict__.pop(name, None)
 
-    def _whitened(self, prior: Prior) -> Array:
+    @property
+    def is_released(self) -> bool:
+        """Whether the next question costs a factorisation."""
+        return not {"_factor", "correlation"} & self.__dict__.keys()
+
+    def _whitened(self, prior: JointPrior) -> Array:
         """L⁻¹ Sᵀ prior, in columns, with B = L Lᵀ."""
         if "correlation" in self.__dict__ or self._factor.is_inverted:
             self.release()
         return self._factor.whiten(np.asfortranarray(prior.right_of(self._S)), overwrite=True)
 
-    def predict(self, cross: Prior, variances: list[Array]) -> tuple[Array, Array]:
+    def predict(self, cross: JointPrior, variances: list[Array]) -> tuple[Array, Array]:
         """Means (m, D) and covariances (m, D, D) at new points, from covariances with them."""
         return cross.times(self.weights), _explained_away(
             self._whitened(cross), cross.blocks(variances)
         )
 
-    def predict_jointly(self, cross: Prior, new: Prior) -> tuple[Array, Array]:
+    def predict_jointly(self, cross: JointPrior, new: JointPrior) -> tuple[Array, Array]:
         """Means (m, D) and the covariance (m D, m D) of new points."""
         W = self._whitened(cross)
         covariance = -(W.T @ W)
@@ -213,7 +218,7 @@ class JointPosterior:
 
 
 def _explained_away(W: Array, prior_blocks: Array) -> Array:
-    """Prior blocks − W_iᵀ W_i for the blocks of columns of W."""
+    """JointPrior blocks − W_iᵀ W_i for the blocks of columns of W."""
     m, D, _ = prior_blocks.shape
     columns = W.T.reshape(m, D, -1)
     return symmetric(prior_blocks - columns @ np.swapaxes(columns, 1, 2))

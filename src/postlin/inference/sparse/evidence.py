@@ -1,13 +1,19 @@
-"""What sparse inference leaves: small, picklable, and all that predictions need."""
+"""The sparse approximation: its evidence, and the exact gradient by one adjoint solve.
 
-import warnings
+Each product of that solve is a pass. At a fixed point x = F(x, θ) of the passes the evidence 𝓔(x, θ)
+has the total derivative 𝓔_θ + x̄ᵀF_θ with (I − F_xᵀ) x̄ = 𝓔_x. Of x̄ the part (−½I + ½hhᵀ, h), which
+the Gaussian integral contributes, is known in closed form; what is left is driven by the mismatch
+between sites and likelihood at the cavity alone, and vanishes for EP.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from postlin._typing import Array, Marginals
-from postlin.exceptions import ConvergenceWarning
+from postlin._typing import Array, Marginals, override
+from postlin.inference.result import EXACT, Approximation
 from postlin.inference.sparse.passes import (
     AdjointPass,
     Evidence,
@@ -19,10 +25,12 @@ from postlin.inference.sparse.passes import (
 )
 from postlin.inference.sparse.posterior import SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
-from postlin.inference.sparse.solver import Residual, SparseRecord
+from postlin.inference.sparse.solver import Residual
 from postlin.linalg.krylov import gmres
 from postlin.streaming.chunks import Chunk, Rows
 
+#: An iteration that has not converged and still moves by more than this is lost.
+_LOST = 0.1
 #: The most passes spent on an adjoint.
 _KRYLOV = 60
 
@@ -93,49 +101,57 @@ def _unpacked(flat: Array, m: int) -> tuple[Array, Array]:
     return E, flat[-m:]
 
 
-@dataclass(frozen=True, eq=False)
-class SparseApproximation:
-    """A sparse approximation of the posterior, small enough to be kept: no row is part of it."""
+#: From an approximation and an accuracy to the log evidence and its gradient by the free parameters.
+Differentiate = Callable[["SparseApproximation", float], tuple[float, Array]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SparseApproximation(Approximation[State]):
+    """The approximation with inducing points, small enough to be kept: no row is part of it."""
 
     posterior: SparsePosterior
     state: State
     method: Method
-    record: SparseRecord
-    log_evidence: float
+    evidence: float
     improper: int  # rows without a proper cavity: while there are any, the evidence means nothing
+    differentiate: Differentiate
 
     @property
-    def converged(self) -> bool:
-        """Whether the residual is below the tolerance, and every row's own equation solved."""
-        return self.record.converged
+    @override
+    def log_evidence(self) -> float:
+        return self.evidence
 
     @property
-    def residual(self) -> float:
-        """The largest change, relative, that one more pass could make to any marginal."""
-        return self.record.residual
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether it converged."""
-        return self.converged
-
-    @property
-    def n_passes(self) -> int:
-        """Passes over all rows."""
-        return self.record.n_passes
-
-    @property
+    @override
     def start(self) -> State:
-        """From where a similar problem may start."""
         return self.state
 
     @property
+    @override
+    def kept(self) -> tuple[Array, Array]:
+        return self.state.B, self.state.b
+
+    @override
+    def value_and_gradient(self, accuracy: float = EXACT) -> tuple[float, Array]:
+        return self.differentiate(self, accuracy)
+
+    @property
+    @override
+    def is_unusable(self) -> bool:
+        return self.improper > 0 or (not self.converged and self.residual > _LOST)
+
+    @property
+    def n_passes(self) -> int:
+        """The number of passes over all rows."""
+        return self.record.n_iter
+
+    @property
+    @override
     def effort(self) -> str:
-        """What it took, in words."""
         return f"{self.n_passes} passes"
 
     def predict(self, X: Array) -> Marginals:
-        """Means and variances of the latent values of new rows, all at a time."""
+        """Means and variances of the latent values of new rows."""
         return self.posterior.predict(X)
 
     def predict_jointly(self, X: Array) -> tuple[Array, Array]:
@@ -143,32 +159,9 @@ class SparseApproximation:
         return self.posterior.predict_jointly(X)
 
     def marginals(self, chunk: Chunk) -> Marginals:
-        """Means and variances of the latent values of training rows, which know their labels."""
+        """Means and variances of the latent values of training rows, given their labels too."""
         return marginals(self.posterior, self.method, chunk)
 
     def cavities(self, chunk: Chunk) -> Marginals:
-        """The same as if each row's own label were not known, all other sites held."""
+        """Means and variances as if each row's own label were not known, all other sites held."""
         return cavities(self.posterior, self.method, chunk)
-
-    def complaints(self, tol: float, max_passes: int) -> list[ConvergenceWarning]:
-        """What must be known about it, each with what to do."""
-        if self.converged:
-            return []
-        remedy = (
-            f"raise max_iter_predict, the most passes (now {max_passes})"
-            if self.n_passes >= max_passes
-            else "add white noise to the kernel or use other inducing points"
-        )
-        return [
-            ConvergenceWarning(
-                f"sparse inference stopped after {self.n_passes} passes with residual "
-                f"{self.residual:.2g}, above tol={tol:g} ({self.record.unsolved} rows unsolved); the "
-                f"result is approximate. To remedy it, {remedy}. Extreme kernel parameters are the "
-                "usual cause."
-            )
-        ]
-
-    def warn(self, tol: float, max_passes: int, stacklevel: int) -> None:
-        """Say it."""
-        for message in self.complaints(tol, max_passes):
-            warnings.warn(message, stacklevel=stacklevel)

@@ -8,8 +8,8 @@ import numpy as np
 
 from postlin._typing import Array, Marginals
 from postlin.likelihoods import BinaryLikelihood, Likelihood
-from postlin.rules.binary import EP, Rule
-from postlin.rules.scales import SiteScales, scales_at
+from postlin.rules.binary import Rule
+from postlin.rules.scales import SiteScales
 from postlin.rules.sites import Proposal, Sites, SiteView
 
 #: A move smaller than this, in units of the marginal, is followed once more and then is none.
@@ -169,7 +169,7 @@ class _Newton:
         with np.errstate(all="ignore"):  # a step may lead out of all range
             d = 1.0 / (1.0 + self.seen.lam * tau)
             sound = (d > 0) & np.isfinite(tau) & np.isfinite(nu)
-            if isinstance(self.method.rule, EP):
+            if self.method.rule.needs_cavity:
                 sound &= self.seen.s * tau * d < 1.0  # a proper cavity
         return Sites(np.where(sound, tau, self.tau), np.where(sound, nu, self.nu)), sound
 
@@ -251,7 +251,7 @@ class Linearised:
     @cached_property
     def scales(self) -> SiteScales:
         """The rows' terms of the evidence, of one observation each."""
-        return scales_at(self.method.rule, self.method.likelihood, self.y, self.cavity)
+        return self.method.rule.scales(self.method.likelihood, self.y, self.cavity)
 
     def normalisers(self) -> Array:
         """What integrating e adds to the log evidence: ½ log d + ½ λν²d."""

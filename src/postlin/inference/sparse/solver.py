@@ -13,6 +13,7 @@ import numpy as np
 
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
+from postlin.inference.result import History, Record
 from postlin.inference.sparse.passes import Cautious, Evidence, Sweep, Update
 from postlin.inference.sparse.posterior import Basis, SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
@@ -75,15 +76,10 @@ _PAUSE = 6
 AfterPass = Callable[[int, float, State], object]
 
 
-@dataclass(frozen=True)
-class SparseRecord:
-    """How a solve went."""
-
-    converged: bool
-    residual: float
-    n_passes: int
-    residuals: list[float]  # pass by pass
-    unsolved: int  # rows whose own equation was not solved in the last pass
+def record_of_passes(converged: bool, residual: float, residuals: list[float], unsolved: int) -> Record:
+    """The record of a solve whose passes had these residuals."""
+    n, history = len(residuals), History(residuals)
+    return Record(converged, residual, n, n, history, np.zeros(0, dtype=bool), unsolved)
 
 
 class SparseSolution(NamedTuple):
@@ -91,7 +87,7 @@ class SparseSolution(NamedTuple):
 
     state: State
     posterior: SparsePosterior
-    record: SparseRecord
+    record: Record
 
 
 def solve(
@@ -141,9 +137,7 @@ class _Solver:
             self.memory.clear()
             point = self._iterate(self._cold(), self.budget)
         converged = point.size <= self.tol and not point.unsolved
-        record = SparseRecord(
-            converged, point.size, len(self.residuals), self.residuals, point.unsolved
-        )
+        record = record_of_passes(converged, point.size, self.residuals, point.unsolved)
         return SparseSolution(point.state, point.posterior, record)
 
     def _iterate(self, point: _Point, budget: int) -> _Point:

@@ -6,7 +6,8 @@ import numpy as np
 
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError
-from postlin.inference.infer import Approximation, infer
+from postlin.inference.exact.evidence import ExactApproximation
+from postlin.inference.infer import infer
 from postlin.likelihoods import NoisyThreshold
 from postlin.rules.binary import EP
 from postlin.schedules import Parallel, Schedule, Sequential
@@ -33,7 +34,7 @@ def example(iterations: int = 12, points: int = 401) -> Example:
     """Everything that the supplement's figure shows, computed anew."""
     likelihood = NoisyThreshold(EPSILON)
 
-    def solve(schedule: Schedule) -> Approximation:
+    def solve(schedule: Schedule) -> ExactApproximation:
         return infer(
             PRIOR_COVARIANCE, LABELS, likelihood=likelihood, prior_mean=PRIOR_MEAN, schedule=schedule
         )
