@@ -246,7 +246,8 @@ def page(records: list[dict[str, Any]]) -> str:
     lines = [
         "# Covertype, class 2 against the rest",
         "",
-        "Made by `benchmarks/covertype.py`, which says how. Machines: "
+        "`benchmarks/covertype.py` writes this page and describes the protocol. The column *on* names "
+        "the machine: "
         + "; ".join(f"{letter}, {machine}" for machine, letter in letters.items())
         + ".",
         "",

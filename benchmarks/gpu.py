@@ -47,7 +47,10 @@ class Report:
     """Lines, shown at once and written at the end of every part."""
 
     def __init__(self, path):
-        self.path, self.lines = path, ["# Exact inference on a GPU", "", "Made by `benchmarks/gpu.py`."]
+        self.path, self.lines = (
+            path,
+            ["# Exact inference on a GPU", "", "`benchmarks/gpu.py` writes this page."],
+        )
 
     def say(self, line=""):
         """Show a line and keep it."""
@@ -155,7 +158,7 @@ def agreement(report, device, sizes):
         (cpu, slope, *_), (gpu, there, *_) = answers
         report.say(
             f"- {rule}, n = {n}; CPU {cpu:.9f}; GPU {gpu:.9f}; relative difference {abs(gpu / cpu - 1):.1e}; "
-            f"of the gradient {np.abs(there - slope).max() / np.abs(slope).max():.1e}."
+            f"gradient {np.abs(there - slope).max() / np.abs(slope).max():.1e}."
         )
 
 
@@ -174,7 +177,7 @@ def race(report, device, sizes):
 
 
 def evaluations(report, device, sizes):
-    """Evidence with its gradient, and predictions."""
+    """Evidence with gradient, and predictions."""
     for n in sizes:
         device.clean()
         X, y = synthetic(n)
@@ -191,7 +194,7 @@ def _cold_and_warm(report, device, model, n):
     )
     moved = hyperparameters(1.05)
     (_, _, _, count), warm = device.seconds(lambda: evaluate(model, moved, sites))
-    report.say(f"- n = {n}, warm, θ moved by 5 %; {warm:.1f} s; {count} factorisations.")
+    report.say(f"- n = {n}, warm, θ changed by 5 %; {warm:.1f} s; {count} factorisations.")
 
 
 def predictions(report, device, X, y, n):
@@ -234,7 +237,7 @@ def with_cupy(report, device, sizes):
     expected, slope, *_ = evaluate(model_of(X, y, HOST), at)
     value, there, *_ = evaluate(model_of(X, y, place_of(cupy.zeros(1))), at)
     report.say(
-        f"- CuPy {cupy.__version__}, n = {n}; relative difference {abs(value / expected - 1):.1e}; of the gradient "
+        f"- CuPy {cupy.__version__}, n = {n}; relative difference {abs(value / expected - 1):.1e}; gradient "
         f"{np.abs(there - slope).max() / np.abs(slope).max():.1e}."
     )
     classifier = postlin.GPClassifier(kernel(), optimizer=None).fit(cupy.asarray(X), cupy.asarray(y))
@@ -261,9 +264,9 @@ TITLES = {
     "machine": "Machine",
     "agreement": "Agreement with the CPU",
     "with_cupy": "CuPy arrays",
-    "race": "Beside the CPU of the same machine",
-    "evaluations": "Evidence with its gradient, and predictions",
-    "whole_fit": "A fit with its hyperparameters",
+    "race": "Comparison with the CPU of the same machine",
+    "evaluations": "Evidence with gradient, and predictions",
+    "whole_fit": "A fit with hyperparameters",
 }
 PARTS = (machine, agreement, with_cupy, race, evaluations, whole_fit)
 

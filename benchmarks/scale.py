@@ -136,8 +136,9 @@ def page(lines: dict[str, list[tuple[int, dict[str, float]]]]) -> str:
     found = [
         "# A fit at fixed hyperparameters: time and memory against rows",
         "",
-        f"Made by `benchmarks/scale.py`, which says how: {os.cpu_count()} cores, {platform.machine()}; "
-        "the GPU's figures are from `benchmarks/gpu.md`.",
+        "`benchmarks/scale.py` writes this page and describes the protocol. The machine has "
+        f"{os.cpu_count()} cores, {platform.machine()}; the\nmeasurements on a GPU come from "
+        "`benchmarks/gpu.md`.",
         "",
         "| method | rows | seconds | memory, GiB |",
         "| --- | --- | --- | --- |",

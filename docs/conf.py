@@ -1,4 +1,4 @@
-"""How the pages are built: ``sphinx-build -W --keep-going -b html docs docs/_build/html``."""
+"""Sphinx configuration: ``sphinx-build -W --keep-going -b html docs docs/_build/html``."""
 
 import importlib
 import inspect
@@ -79,7 +79,7 @@ html_sidebars = {
     "changelog": [],
 }
 
-#: What type checkers are told, and what readers are; in this order.
+#: Types as type checkers need them, and the short names that readers see; applied in this order.
 _SHORTER = {
     r"ndarray\[tuple\[Any, \.\.\.\], dtype\[float(64|ing)\]\]": "Array",
     r"Callable\[\[?\.\.\.\]?, tuple\[Array, float\]\]": "Optimizer",
@@ -98,12 +98,12 @@ def _short(text: str | None) -> str | None:
 
 
 def _shorten(app: Any, what: str, name: str, obj: Any, options: Any, *signature: str | None) -> Any:
-    """Types by their short names."""
+    """Replace the types in a signature by their short names."""
     return tuple(map(_short, signature))
 
 
 def _comments(cls: type) -> dict[str, str]:
-    """Fields of a tuple or dataclass with the comment that stands behind them."""
+    """The fields of a named tuple or dataclass, with the comments that follow them in the source."""
     try:
         source = inspect.getsource(cls)
     except (OSError, TypeError):
@@ -112,7 +112,7 @@ def _comments(cls: type) -> dict[str, str]:
 
 
 def _attributes(lines: list[str]) -> Iterator[str]:
-    """An ``Attributes`` section of lines ``name, name : text`` as a list of definitions."""
+    """Turn an ``Attributes`` section with lines ``name, name : text`` into a definition list."""
     inside = False
     for line in lines:
         if line.startswith("**") or (inside and re.match(r"[A-Z]\w+$", line)):
@@ -134,10 +134,10 @@ def _parted(found: re.Match[str]) -> str:
 
 
 def _tidy(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings as they are written here, for Sphinx."""
+    """Convert the conventions of our docstrings to reStructuredText."""
     if what == "class":
         lines[:] = list(_attributes(lines))
-    # markup must end at a word's end: ``n``² is none
+    # inline markup must end at the end of a word, which ``n``² does not
     lines[:] = [re.sub(r"(``[^`]+``)(\w)?", _parted, line) for line in lines]
     if lines and lines[0].startswith("Alias for field number"):
         module, owner, field = name.rsplit(".", 2)
@@ -146,7 +146,7 @@ def _tidy(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[st
 
 
 def _shorten_attributes(app: Any, page: nodes.document) -> None:
-    """The types of attributes, which come by another way."""
+    """Shorten the types of attributes, which autodoc-process-signature does not see."""
     for annotation in page.findall(addnodes.desc_annotation):
         text = annotation.astext()
         if _short(text) != text:
@@ -154,7 +154,7 @@ def _shorten_attributes(app: Any, page: nodes.document) -> None:
 
 
 def setup(app: Any) -> None:
-    """Before napoleon, which comes at 500."""
+    """Connect the hooks; priority 400 runs before napoleon, which has 500."""
     app.connect("autodoc-process-docstring", _tidy, priority=400)
     app.connect("autodoc-process-signature", _shorten)
     app.connect("doctree-read", _shorten_attributes)

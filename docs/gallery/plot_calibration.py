@@ -1,14 +1,14 @@
 """
-Calibration, beside scikit-learn's classifier
-=============================================
+Calibration compared with scikit-learn's classifier
+===================================================
 
-scikit-learn's ``GaussianProcessClassifier`` uses Laplace's method, which puts the Gaussian at the mode
-of the posterior. Posterior linearisation puts it where the posterior's mass is. How much of that shows
-in the probabilities, with the same kernel to learn?
+scikit-learn's ``GaussianProcessClassifier`` uses Laplace's method, which centres the Gaussian at the
+mode of the posterior. Posterior linearisation centres it where the posterior has its mass. This example
+shows how much this changes the probabilities if both learn the same kernel.
 """
 
 # %%
-# Radar returns from the ionosphere, half of them for training and half for testing.
+# The data are radar returns from the ionosphere, half of them for training and half for testing.
 import numpy as np
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -43,9 +43,9 @@ for name, model in models.items():
     )
 
 # %%
-# postlin's Laplace is scikit-learn's to the digits shown or nearly; PL has the lower log loss and Brier
-# score on these rows, with either likelihood. Both numbers are of one split of 351 rows. Here are
-# scikit-learn's calibration curves of two of them.
+# Laplace's method gives nearly the same numbers in postlin and scikit-learn. PL has the lower log loss
+# and Brier score on these rows, with either likelihood. All numbers come from one split of 351 rows.
+# The next plot shows scikit-learn's calibration curves for two of the models.
 import matplotlib.pyplot as plt
 from sklearn.calibration import CalibrationDisplay
 
@@ -56,8 +56,8 @@ for name, marker in (("postlin, PL, probit", "o"), ("scikit-learn, Laplace, logi
     )
 
 # %%
-# The same with intervals, which say how little a few rows in a bin mean; and on the right without test
-# data, from leave-one-out predictions of the training rows.
+# ``ReliabilityDisplay`` adds intervals, which show how uncertain a bin with few rows is. The plot on
+# the right uses no test data but the leave-one-out predictions of the training rows.
 from postlin.plotting import ReliabilityDisplay
 
 figure, axes = plt.subplots(1, 2, figsize=(9.5, 5), layout="constrained", sharey=True)

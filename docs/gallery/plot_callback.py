@@ -1,14 +1,14 @@
 """
-Watching a fit, and stopping it
-===============================
+Watching and stopping a fit
+===========================
 
-``callback`` is called after every evaluation of the evidence: for a progress bar, a picture, or a
-budget. With ``keep_on_interrupt=True`` an interrupt ends the search at the best point so far rather
-than the fit.
+``fit`` calls ``callback`` after every evaluation of the evidence. Use it for a progress bar, a plot or
+a budget. With ``keep_on_interrupt=True`` an interrupt ends only the search, and the fit continues with
+the best hyperparameters found so far.
 """
 
 # %%
-# The evidence over time, as the optimiser goes.
+# This plot shows the log evidence and the norm of its gradient at every evaluation of the optimiser.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -31,18 +31,19 @@ axes[0].set(xlabel="evaluation", ylabel="log evidence")
 axes[1].semilogy(
     numbers, [np.linalg.norm(e.gradient) for e in seen], "o-", color="#D55E00", markersize=4
 )
-axes[1].set(xlabel="evaluation", ylabel="length of the gradient")
+axes[1].set(xlabel="evaluation", ylabel="norm of the gradient")
 for ax in axes:
     ax.spines[["top", "right"]].set_visible(False)
 
 # %%
-# A budget of five evaluations: the callback interrupts as Ctrl-C would, and the fit keeps the best that
-# it has seen, with a warning. ``warm_start=True`` goes on from there.
+# The second callback sets a budget of five evaluations. It interrupts the search as Ctrl-C would; the
+# fit keeps the best hyperparameters found so far and issues a warning. With ``warm_start=True`` the
+# next ``fit`` continues from there.
 import warnings
 
 
 def budget(evaluation):
-    """Enough after five."""
+    """Stop after five evaluations."""
     if evaluation.number == 5:
         raise KeyboardInterrupt
 

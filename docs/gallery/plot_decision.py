@@ -2,13 +2,13 @@
 Two classes in the plane
 ========================
 
-What a fit knows, and where it does not know much: the probability of a class, and the standard
-deviation of the latent function behind it.
+``DecisionDisplay`` shows the probability of a class in the plane, and the standard deviation of the
+latent function, which shows where the model is uncertain.
 """
 
 # %%
-# Two interleaved half moons. ``fit`` learns the variance and the length scale of the kernel by
-# maximising the evidence.
+# The data are two interleaved half moons. ``fit`` learns the variance and the length scale of the
+# kernel by maximising the evidence.
 import numpy as np
 from sklearn.datasets import make_moons
 
@@ -20,15 +20,15 @@ model = GPClassifier().fit(X, labels)
 print(model.summary())
 
 # %%
-# On the left the probability of a class, with the line where both are as probable. On the right the
-# standard deviation of the latent function: far from the data it goes back to that of the prior, and
-# the probability on the left back to one half.
+# The left plot shows the probability of a class, with the line on which both classes are equally
+# probable. The right plot shows the standard deviation of the latent function. Far from the data the
+# standard deviation returns to that of the prior, and the probability to one half.
 from postlin.plotting import DecisionDisplay
 
 _ = DecisionDisplay.from_estimator(model)
 
 # %%
-# scikit-learn's own display takes the classifier too.
+# scikit-learn's own display also works with the classifier.
 from sklearn.inspection import DecisionBoundaryDisplay
 
 display = DecisionBoundaryDisplay.from_estimator(

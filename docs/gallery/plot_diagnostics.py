@@ -1,13 +1,14 @@
 """
-Convergence, and when plain iteration would not
-===============================================
+When undamped iteration does not converge
+=========================================
 
-``diagnostics_`` says how inference went. Its spectral radius is that of the undamped iteration at the
-solution: below one, plain iteration would have come here by itself, above one it would have left.
+``diagnostics_`` reports how inference converged. Its spectral radius is that of the undamped iteration
+at the solution. If the radius is below one, undamped iteration from a nearby start converges to this
+solution; if it is above one, undamped iteration moves away from it.
 """
 
 # %%
-# A fit at fixed hyperparameters, which starts from the prior.
+# We run inference at fixed hyperparameters, starting from the prior.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -34,8 +35,8 @@ for row in diagnostics.hard_rows(3):
 _ = ConvergenceDisplay.from_estimator(model)
 
 # %%
-# It is above one: undamped iteration, which ``Parallel(iterations=k)`` makes, cannot stay at the
-# solution: it swings to and fro.
+# The radius is above one. Undamped iteration, which ``Parallel(iterations=k)`` runs, therefore cannot
+# stay at the solution and oscillates.
 import warnings
 
 from postlin.schedules import Parallel
@@ -44,13 +45,13 @@ plain = GPClassifier(
     kernel(10.0), likelihood="noisy_threshold", schedule=Parallel(iterations=50), optimizer=None
 )
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # that it has not converged
+    warnings.simplefilter("ignore")  # it does not converge
     plain.fit(X, y)
 display = ConvergenceDisplay.from_estimator(plain)
 _ = display.ax_.set_title("fifty undamped iterations")
 
 # %%
-# The radius over the variance of the kernel, for two likelihoods and two rules.
+# The last plot shows the radius against the variance of the kernel, for two likelihoods and two rules.
 variances = 10.0 ** np.arange(-1, 4)
 figure, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
 looks = {"pl": "#0072B2", "ep": "#D55E00"}

@@ -2,13 +2,15 @@
 The evidence as a landscape
 ===========================
 
-Hyperparameters are learned by maximising the log evidence, whose gradient is exact. This is what it
-looks like over two of them, and the way that the optimiser takes.
+``fit`` learns the hyperparameters by maximising the log evidence with its exact gradient.
+``EvidenceDisplay`` shows the log evidence as a function of two hyperparameters, and the path of the
+optimiser.
 """
 
 # %%
-# Variance and length scale of the kernel on the crabs. The contours are steps of the log evidence below
-# its maximum: within one of them, say two, parameters are nearly as good.
+# We vary the variance and the length scale of the kernel on the crab data. The colour bar shows how far
+# the log evidence lies below its maximum. Parameters within about two of the maximum are nearly as good
+# as the best.
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from postlin import GPClassifier
@@ -21,14 +23,14 @@ model = GPClassifier().fit(X, y)
 _ = EvidenceDisplay.from_estimator(model, grid_resolution=12)
 
 # %%
-# Every evaluation is in ``evidence_path_``.
+# ``evidence_path_`` lists every evaluation.
 for theta, value in model.evidence_path_:
     print(f"log parameters {theta[0]:6.3f} {theta[1]:6.3f}: log evidence {value:.4f}")
 
 # %%
-# By name: the noise beside the length scale, where the noise is learned too. The variance, the third
-# parameter, is held at what was learned; ``limits`` sets what is shown. The evidence hardly depends on
-# the noise.
+# You can choose the two parameters by name. Here the kernel also learns its noise level, and we plot it
+# against the length scale. The third parameter, the variance, keeps its learned value, and ``limits``
+# sets the range of the plot. The evidence hardly depends on the noise level.
 kernel = ConstantKernel(10.0) * RBF(1.0) + WhiteKernel(0.1, (1e-4, 10.0))
 model = GPClassifier(kernel).fit(X, y)
 print(model.kernel_)

@@ -1,14 +1,14 @@
 """
-Leave one out, without refitting
-================================
+Leave-one-out without refitting
+===============================
 
-``loo_predict_proba_`` predicts every training row as if it had not been seen, at the hyperparameters
-learned from all. Where taking a row away hardly moves the others, that costs nothing; else a
-factorisation or two.
+``loo_predict_proba_`` holds the predicted probabilities of every training row when that row is left
+out, at the hyperparameters learned from all rows. If leaving out a row hardly changes the other sites,
+this costs nothing; otherwise it costs a factorisation or two.
 """
 
 # %%
-# Against the real thing: as many fits as there are rows, each without one of them.
+# We compare it with n refits, each without one row.
 import time
 
 import matplotlib.pyplot as plt
@@ -46,7 +46,8 @@ for ax in axes:
     ax.spines[["top", "right"]].set_visible(False)
 
 # %%
-# What it is for: which rows are hard, and whether the probabilities hold on rows not seen.
+# Leave-one-out predictions show which rows are hard to explain, and whether the probabilities are
+# calibrated on unseen rows.
 from postlin.plotting import LeaveOneOutDisplay, ReliabilityDisplay
 
 figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.6), layout="constrained")

@@ -1,15 +1,16 @@
 """
-Many classes: each against the rest, or each against each
-=========================================================
+Many classes: one against the rest, or one against one
+======================================================
 
-More than two classes are taken apart into problems with two. ``one_vs_rest`` has one for every class
-and normalises their probabilities; ``one_vs_one`` has one for every pair, with fewer rows each, and
-couples the pairs (Wu, Lin and Weng, 2004).
+Many classes are split into binary problems. ``one_vs_rest`` has one problem for every class and
+normalises their probabilities. ``one_vs_one`` has one problem for every pair of classes, each with
+fewer rows, and combines their probabilities by pairwise coupling (Wu, Lin and Weng, 2004).
 """
 
 # %%
-# Two measurements of the iris, on which two of the species overlap. ``shared_kernel=True`` lets all
-# problems have the same hyperparameters, so that none of them is on its own with a separable species.
+# We use two measurements of the iris data, in which two of the species overlap. With
+# ``shared_kernel=True`` all problems share their hyperparameters, which avoids extreme values for the
+# species that can be separated.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_iris
@@ -30,7 +31,7 @@ for ax, kind in zip(axes, ("one_vs_rest", "one_vs_one"), strict=True):
     ax.set_title(kind.replace("_", " "), pad=26)
 
 # %%
-# Their scores by cross-validation, and the leave-one-out score that costs no refitting.
+# We compare their cross-validation scores with the leave-one-out score, which needs no refitting.
 folds = StratifiedKFold(5, shuffle=True, random_state=0)
 codes = iris.target.to_numpy()
 for kind, model in models.items():
@@ -41,12 +42,12 @@ for kind, model in models.items():
     print(f"{kind:12} error {error:.3f}, log score {score:.3f} (leave one out {loo:.3f})")
 
 # %%
-# Every problem is a fit with two classes, and has all that such a fit has.
+# Every binary problem is a fit with two classes and has all its attributes.
 for fit in models["one_vs_one"].base_estimator_.estimators_:
     print(f"{fit.name}: {len(fit.rows)} rows, log evidence {fit.log_marginal_likelihood_value_:.2f}")
 
 # %%
-# The rows that the others speak against most.
+# ``LeaveOneOutDisplay`` marks the rows that the other rows contradict most.
 from postlin.plotting import LeaveOneOutDisplay
 
 _ = LeaveOneOutDisplay.from_estimator(models["one_vs_rest"])

@@ -2,14 +2,14 @@
 Parallel, sequential, hybrid: iterations and time
 =================================================
 
-All sites at once, one after another, or a few rounds of the one before the other. The fixed point is
-the same; the way there is not. The paper compares them by time, in Matlab, for a fit with
-hyperparameters on the crabs.
+An iteration updates all sites at once (parallel) or one after another (sequential); the hybrid schedule
+runs a few sequential sweeps before parallel iterations. All schedules reach the same fixed point, by
+different paths. The paper compares the time, in Matlab, of a fit with hyperparameters on the crab data.
 """
 
 # %%
-# First inference alone, at fixed kernel parameters. ``history.residuals`` holds the largest move that
-# any site is still asked to make after each iteration, in units of its marginal.
+# First we run inference at fixed kernel parameters. ``history.residuals`` holds, for each iteration,
+# the largest change that the rule still proposes for any site, in units of its marginal.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -33,14 +33,15 @@ for ax, rule in zip(axes, ("pl", "ep"), strict=True):
 _ = axes[1].set_ylabel("")
 
 # %%
-# Newton's method takes over near the fixed point in all of them. The paper's iterations are undamped
-# and without Newton, which ``Parallel(iterations=20)`` does too: twenty of them, whatever comes.
+# All schedules switch to Newton's method near the fixed point. The paper's iterations are undamped and
+# do not use Newton's method. ``Parallel(iterations=20)`` does the same: it runs exactly twenty undamped
+# iterations, whether they converge or not.
 import warnings
 
 from postlin.schedules import Parallel, Sequential
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # that they have not converged
+    warnings.simplefilter("ignore")  # they need not converge
     plain = {
         "parallel": infer(K, y, schedule=Parallel(iterations=20)),
         "sequential": infer(K, y, schedule=Sequential(iterations=20)),
@@ -51,8 +52,9 @@ display = ConvergenceDisplay(
 _ = display.ax_.set_title("PL, undamped, without Newton")
 
 # %%
-# Time of a fit with its hyperparameters, the median of three, beside the paper's. An evaluation of the
-# evidence starts from the last one and costs a few factorisations, whichever the schedule is.
+# Finally we compare the time of a fit with hyperparameters, as the median of three runs, with the
+# paper's times. Each evaluation of the evidence starts from the previous one and costs a few
+# factorisations with any schedule.
 from postlin.workbench.paper.timing import timings
 
 print("method  seconds  paper (Matlab)")

@@ -1,14 +1,15 @@
 """
-Where EP breaks: the paper's synthetic example
-==============================================
+Where EP fails: the paper's synthetic example
+=============================================
 
-Two latent values with a correlation of 0.8 in the prior, whose means speak against both labels, and a
-noisy threshold: a small problem with a posterior in four pieces.
+Two latent values have a prior correlation of 0.8 and prior means that contradict both labels. With the
+noisy-threshold likelihood, the posterior of this small problem consists of four pieces, one in each
+quadrant.
 """
 
 # %%
-# Plain EP is undamped and takes negative sites as they come. Whether it ends in a cavity with a
-# negative variance hangs on the order in which it visits the two points.
+# Plain EP is undamped and accepts negative sites. Whether it arrives at a cavity with negative variance
+# depends on the order in which it visits the two points.
 from postlin.workbench.paper.synthetic import example
 
 found = example()
@@ -16,9 +17,10 @@ for order, fate in found.ep.items():
     print(f"EP, {order}: {fate}")
 
 # %%
-# Posterior linearisation cannot: it fits a line to the likelihood where the posterior lies, and the
-# variances around a line are positive. Below are the density of the true posterior, the means of PL's
-# parallel iterations, and the mean and the ellipse of three standard deviations that they come to.
+# Posterior linearisation cannot fail in this way: it fits a line to the likelihood where the posterior
+# has its mass, and the residual variance of a regression is positive. The plot shows the density of the
+# true posterior, the means of the parallel iterations of PL, and the mean with the ellipse of three
+# standard deviations to which they converge.
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Ellipse
@@ -32,7 +34,7 @@ angle = np.degrees(np.arctan2(*directions[::-1, 0]))
 ellipse = Ellipse(found.mean, width, height, angle=angle, fill=False, color="#D55E00", linewidth=2)
 ax.add_patch(ellipse)
 ax.plot(
-    *found.path.T, "x-", color="#0072B2", linewidth=1, label="parallel means of PL, from the prior's"
+    *found.path.T, "x-", color="#0072B2", linewidth=1, label="means of parallel PL, from the prior mean"
 )
 ax.plot(
     *found.mean, "P", color="#D55E00", markersize=10, markeredgecolor="white", label="mean of PL, 3σ"
@@ -47,9 +49,9 @@ ax.set(
 _ = ax.legend(loc="upper left", framealpha=0.9)
 
 # %%
-# EP that is kept from improper cavities by shorter steps, which is what postlin does unless it is
-# asked for plain EP, does not break either, and here it is the more accurate of the two: it spans both
-# of the large pieces, where PL has settled on one.
+# By default, postlin shortens the steps of EP so that no cavity becomes improper. EP does not fail
+# then, and in this example it is more accurate than PL: it covers both of the large pieces, whereas PL
+# has converged to one of them.
 from postlin import infer
 from postlin.likelihoods import NoisyThreshold
 from postlin.workbench.paper.synthetic import EPSILON, LABELS, PRIOR_COVARIANCE, PRIOR_MEAN
@@ -67,7 +69,8 @@ for inference in ("pl", "ep"):
     print(f"{inference}: {state}, mean ({mean}), log evidence {result.log_evidence:.3f}")
 
 # %%
-# The exact mean from the grid, and the exact evidence from the probabilities of the four quadrants.
+# For comparison, we compute the exact mean on a grid, and the exact evidence from the probabilities of
+# the four quadrants.
 from itertools import product
 
 from scipy.stats import multivariate_normal

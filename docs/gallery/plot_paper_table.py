@@ -3,14 +3,15 @@ Table I of the paper, on one data set
 =====================================
 
 The paper compares five methods with three likelihoods on six data sets by ten-fold cross-validation.
-Here it is one of them, the crabs, and all fourteen cells of its column: Laplace (L), parallel and
-sequential EP (PEP, SEP), parallel and sequential posterior linearisation (PPL, SPL). Laplace cannot use
-the noisy threshold, which has no second derivative. All of the table takes ``postlin reproduce table``.
+This example computes the fourteen cells of one column, the crab data, for Laplace's method (L),
+parallel and sequential EP (PEP, SEP), and parallel and sequential posterior linearisation (PPL, SPL).
+Laplace's method cannot use the noisy threshold, which has no second derivative. The command ``postlin
+reproduce table`` computes the whole table.
 """
 
 # %%
-# Each method is iterated to convergence and learns its kernel anew in every fold. The folds are the
-# same for all.
+# Each method iterates to convergence and learns its kernel again in every fold. All methods use the
+# same folds.
 import numpy as np
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
@@ -31,9 +32,9 @@ for (likelihood, method), paper in PAPER.items():
     print(f"{likelihood:16} {method:6}  {errors[likelihood, method]:.3f}  {paper[column]:.3f}")
 
 # %%
-# One crab is half a per cent: differences of a row or two are what another shuffle of the folds makes,
-# too. Sequential and parallel methods come to the same fixed point, and so to the same errors; in the
-# paper, which stops after ten undamped iterations, they differ.
+# One crab is half a per cent, and another shuffle of the folds also changes the error by a row or two.
+# Sequential and parallel methods converge to the same fixed point and therefore have the same errors.
+# In the paper, which stops after ten undamped iterations, they differ.
 import matplotlib.pyplot as plt
 
 figure, ax = plt.subplots(figsize=(6.5, 4.6), layout="constrained")

@@ -2,12 +2,12 @@
 Which features matter
 =====================
 
-With a length scale for every feature, the evidence finds out which of them the labels depend on: the
-length scale of a feature that says nothing grows until the feature is flat.
+If the kernel has one length scale for each feature, maximising the evidence shows which features the
+labels depend on: the length scale of an uninformative feature grows until the feature has no effect.
 """
 
 # %%
-# The laboratory tests of the thyroid data, and two columns of random numbers among them.
+# We add two columns of random numbers to the laboratory tests of the thyroid data.
 import warnings
 
 import numpy as np
@@ -33,18 +33,19 @@ for warning in caught:
     print(warning.message)
 
 # %%
-# The warnings name the features that say nothing: their length scales have grown to the bound. They are
-# the two random columns, and one of the tests beside them.
+# The warnings name the uninformative features, whose length scales have grown to the bound: the two
+# random columns and one of the tests.
 _ = RelevanceDisplay.from_estimator(model, feature_names=names)
 
 # %%
-# The same in numbers: the standard deviation of a feature in units of its length scale, so that it does
-# not matter in which unit a feature is measured.
+# The relevance of a feature is its standard deviation divided by its length scale, so it does not
+# depend on the unit of the feature.
 for feature, value in zip(model[-1].relevance_.features, model[-1].relevance_.values, strict=True):
     print(f"{names[feature]:10} {value:.4f}")
 
 # %%
-# What the features without relevance are worth: all of them, and the first four alone.
+# To see what the features of low relevance contribute, we compare a model of all seven features with a
+# model of the four most relevant ones.
 best = [int(k) for k in model[-1].relevance_.features[:4]]
 smaller = make_pipeline(
     StandardScaler(),

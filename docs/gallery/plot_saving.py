@@ -3,11 +3,11 @@ Saving and loading
 ==================
 
 ``postlin.save`` writes a fitted classifier, or a pipeline that ends in one, to a file, and
-``postlin.load`` reads it. Unlike a pickle, such a file runs no code when it is read.
+``postlin.load`` reads it. Unlike a pickle, such a file executes no code when it is loaded.
 """
 
 # %%
-# A pipeline, fitted, saved and loaded.
+# We fit, save and load a pipeline.
 import tempfile
 from pathlib import Path
 
@@ -29,18 +29,18 @@ print(f"{path.stat().st_size / 1024:.0f} KiB")
 print(f"same probabilities: {np.array_equal(model.predict_proba(crab.X), again.predict_proba(crab.X))}")
 
 # %%
-# No matrices are in the file: they are made again from the sites when they are first needed. What
-# ``fit`` found out is there.
+# The file does not contain matrices; the model recomputes them from the sites when it first needs them.
+# The file does contain all results of ``fit``.
 print(again[-1].summary())
 
 # %%
-# Its pictures can be drawn from the file as well.
+# The displays also work with a loaded model.
 from postlin.plotting import LeaveOneOutDisplay
 
 _ = LeaveOneOutDisplay.from_estimator(again)
 
 # %%
-# A file that is something else, or was changed, is not loaded.
+# ``load`` refuses a file that was changed or is not a model file.
 changed = Path(folder.name) / "changed.postlin"
 content = bytearray(path.read_bytes())
 content[-100] ^= 1

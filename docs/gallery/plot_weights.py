@@ -2,12 +2,12 @@
 Weights of rows and of classes
 ==============================
 
-A row of weight w counts as w rows: the same posterior, at the price of one. Weights of classes make a
-rare class count more.
+A row of weight w counts as w rows: it gives the same posterior at the cost of one row. Class weights
+increase the influence of a rare class.
 """
 
 # %%
-# A row twice, or once with weight two: the evidence and the predictions are the same.
+# Repeating a row and giving it weight two lead to the same evidence and the same predictions.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_moons
@@ -26,10 +26,10 @@ difference = np.abs(weighted.predict_proba(X) - repeated.predict_proba(X)).max()
 print(f"largest difference of probabilities: {difference:.1e}")
 
 # %%
-# Eighty rows of one class and eight of the other. ``class_weight="balanced"`` gives both the same
-# weight in sum: the line moves away from the rare class, and more of it is found at the price of false
-# alarms, counted here on rows left out. Probabilities are then those of a world in which both are as
-# frequent.
+# The next data set has eighty rows of one class and eight of the other. ``class_weight="balanced"``
+# gives both classes the same total weight. The decision boundary moves away from the rare class: the
+# model finds more of its rows, at the cost of more false alarms, which we count by leave-one-out. The
+# probabilities then refer to a population in which both classes are equally frequent.
 rng = np.random.default_rng(0)
 X = np.vstack([rng.normal((0, 0), 1, (80, 2)), rng.normal((1.8, 1.8), 0.7, (8, 2))])
 y = np.repeat(["common", "rare"], [80, 8])
