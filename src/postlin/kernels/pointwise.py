@@ -1,64 +1,90 @@
-"""Kernels that know no distance: a constant, white noise, and the dot product."""
+"""Kernels without a distance: the constant, white noise and the dot product."""
 
-from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, WhiteKernel
+import numpy as np
+from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Kernel, WhiteKernel
 
-from postlin.kernels.terms import Blocks, Gram, Term, no_parameters, term_for
+from postlin.kernels.terms import Block, Blocks, ByTheta, Term, no_move, term_for
 from postlin.linalg.arrays import Matrix, diagonal, namespace
+from postlin.linalg.triangles import diagonal_of
+
+
+class _OneParameter(Term):
+    def _by_theta(self, slope: float) -> ByTheta:
+        """The contraction with ∂K/∂θ = slope in every entry."""
+        return lambda K_bar: [slope * float(namespace(K_bar).sum(K_bar))] if any(self.free) else []
 
 
 @term_for(ConstantKernel)
-class _Constant(Term):
+class _Constant(_OneParameter):
     @classmethod
     def is_covariance(cls, kernel: ConstantKernel) -> bool:
-        """If it is positive."""
         return bool(kernel.constant_value > 0)
 
     def blocks(self, kernel: ConstantKernel) -> Blocks:
-        value = float(kernel.constant_value)
-        pull_back = (lambda K_bar: [value * _sum(K_bar)]) if any(self.free) else no_parameters
-        block = Gram(value, pull_back)
+        block = self.diagonal(kernel)
         return lambda rows, columns: block
+
+    def diagonal(self, kernel: Kernel) -> Block:
+        value = float(kernel.constant_value)
+        return Block(value, self._by_theta(value), no_move)
 
 
 @term_for(WhiteKernel)
-class _White(Term):
-    """σ² δ[i − j]: by index, never by distance."""
+class _White(_OneParameter):
+    """σ² δ[i − j]: by index, never by distance, so that it is zero in rectangles."""
 
     @classmethod
     def is_covariance(cls, kernel: WhiteKernel) -> bool:
-        """If it is not negative."""
         return bool(kernel.noise_level >= 0)
 
     def blocks(self, kernel: WhiteKernel) -> Blocks:
+        if self.points.right is not None:
+            zero = Block(0.0, self._by_theta(0.0), no_move)
+            return lambda rows, columns: zero
         value = float(kernel.noise_level)
 
-        def block(rows: slice, columns: slice) -> Gram:
-            width = columns.stop - columns.start
+        def block(rows: slice, columns: slice) -> Block:
+            height, width = rows.stop - rows.start, columns.stop - columns.start
 
-            def pull_back(K_bar: Matrix) -> list[float]:
-                return [value * float(diagonal(K_bar[:width, :]).sum())]
+            def by_theta(K_bar: Matrix) -> list[float]:
+                return [value * float(diagonal(K_bar[:width, :]).sum())] if any(self.free) else []
 
-            K = self.points.identity(rows, columns)
-            K *= value
-            return Gram(K, pull_back if any(self.free) else no_parameters)
+            return Block(self._identity(height, width, value), by_theta, no_move)
 
         return block
 
+    def _identity(self, height: int, width: int, value: float) -> Matrix:
+        """A block of value · I whose first rows hold the diagonal, in LAPACK's order."""
+        place = self.points.place
+        if not place.is_host:
+            return value * place.xp.eye(height, width, dtype=place.xp.float64, device=place.device)
+        identity = np.zeros((height, width), order="F")
+        diagonal_of(identity[:width])[:] = value
+        return identity
+
+    def diagonal(self, kernel: Kernel) -> Block:
+        value = float(kernel.noise_level)
+        return Block(value, self._by_theta(value), no_move)
+
 
 @term_for(DotProduct)
-class _DotProduct(Term):
+class _DotProduct(_OneParameter):
     """σ₀² + x·x'."""
 
     @classmethod
     def is_covariance(cls, kernel: DotProduct) -> bool:
-        """Of a linear function."""
         return True
 
     def blocks(self, kernel: DotProduct) -> Blocks:
         (left, right), offset = self.points.raw, float(kernel.sigma_0**2)
-        pull_back = (lambda K_bar: [2.0 * offset * _sum(K_bar)]) if any(self.free) else no_parameters
-        return lambda rows, columns: Gram(left[rows, :] @ right[columns, :].T + offset, pull_back)
+        by_theta = self._by_theta(2.0 * offset)
 
+        def block(rows: slice, columns: slice) -> Block:
+            a, b = left[rows, :], right[columns, :]
+            return Block(a @ b.T + offset, by_theta, lambda K_bar: K_bar.T @ a)
 
-def _sum(K_bar: Matrix) -> float:
-    return float(namespace(K_bar).sum(K_bar))
+        return block
+
+    def diagonal(self, kernel: Kernel) -> Block:
+        (X, _), offset = self.points.raw, float(kernel.sigma_0**2)
+        return Block(np.einsum("ij,ij->i", X, X) + offset, self._by_theta(2.0 * offset), no_move)

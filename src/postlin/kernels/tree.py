@@ -1,4 +1,4 @@
-"""White noise taken out of a kernel: to be folded into the likelihood, or for the diagonal alone."""
+"""Walks over the tree of a kernel: its parts, its free parameters, and the white noise in its sums."""
 
 import copy
 from functools import reduce
@@ -9,11 +9,32 @@ from sklearn.gaussian_process.kernels import CompoundKernel, Kernel, Sum, WhiteK
 
 from postlin._typing import Array
 
-_PARTS = ("k1", "k2", "kernel")
+
+def parts(kernel: Kernel) -> dict[str, Kernel]:
+    """The kernels that a sum, product or power is made of, by the name of the attribute."""
+    return {name: getattr(kernel, name) for name in ("k1", "k2", "kernel") if hasattr(kernel, name)}
+
+
+def kernels_of(kernel: Kernel) -> list[Kernel]:
+    """The kernel of every class, or the one kernel that all classes share."""
+    return list(kernel.kernels) if isinstance(kernel, CompoundKernel) else [kernel]
+
+
+def alike(one: Kernel, other: Kernel) -> bool:
+    """Whether two kernels have the same structure, so that the parameters of one suit the other."""
+    if type(one) is not type(other) or one.n_dims != other.n_dims:
+        return False
+    return all(map(alike, parts(one).values(), parts(other).values()))
+
+
+def length_scales(kernel: Kernel) -> list[Array]:
+    """All length scales in a kernel and its parts."""
+    parameters = kernel.get_params().items()
+    return [np.asarray(value) for name, value in parameters if name.split("__")[-1] == "length_scale"]
 
 
 class Slot(NamedTuple):
-    """Where a free parameter stands: the way to its part of the kernel, its name and its length."""
+    """The position of a free parameter: the path to its part of the kernel, its name and its length."""
 
     path: tuple[str, ...]
     name: str
@@ -21,7 +42,7 @@ class Slot(NamedTuple):
 
 
 def slots(kernel: Kernel) -> list[Slot] | None:
-    """Those of a kernel made of scikit-learn's own; None for others, which may keep theirs anyhow."""
+    """The slots of a kernel made only of scikit-learn's; None for others, which may store theirs anyhow."""
     if not _is_plain(kernel):
         return None
     free = [parameter for parameter in kernel.hyperparameters if not parameter.fixed]
@@ -29,12 +50,18 @@ def slots(kernel: Kernel) -> list[Slot] | None:
     return [Slot(tuple(path), name, size) for (*path, name), size in ways]
 
 
+def _is_plain(kernel: Kernel) -> bool:
+    """Whether all of it is scikit-learn's, with no state but the arguments of the constructor."""
+    ours = type(kernel).__module__ == Kernel.__module__ and not isinstance(kernel, CompoundKernel)
+    return ours and all(map(_is_plain, parts(kernel).values()))
+
+
 def moved(kernel: Kernel, theta: Array, known: list[Slot] | None) -> Kernel:
-    """The kernel with these free log-parameters, its slots being known or none."""
+    """A copy of the kernel with these free log-parameters; ``known`` are its slots."""
     if isinstance(kernel, CompoundKernel):  # scikit-learn's own way fails for it
-        parts = np.split(theta, np.cumsum([part.n_dims for part in kernel.kernels])[:-1])
+        thetas = np.split(theta, np.cumsum([part.n_dims for part in kernel.kernels])[:-1])
         return CompoundKernel(
-            [part.clone_with_theta(t) for part, t in zip(kernel.kernels, parts, strict=True)]
+            [part.clone_with_theta(t) for part, t in zip(kernel.kernels, thetas, strict=True)]
         )
     if known is None:
         return kernel.clone_with_theta(theta)
@@ -48,19 +75,11 @@ def moved(kernel: Kernel, theta: Array, known: list[Slot] | None) -> Kernel:
 
 
 def _copied(kernel: Kernel) -> Kernel:
-    """A kernel of its own, down to the parameters, which are replaced and never changed."""
+    """A copy down to the parameter values, which are shared: they are replaced and never changed."""
     other = copy.copy(kernel)
-    for name in _PARTS:
-        if name in vars(other):
-            setattr(other, name, _copied(getattr(other, name)))
+    for name, part in parts(kernel).items():
+        setattr(other, name, _copied(part))
     return other
-
-
-def _is_plain(kernel: Kernel) -> bool:
-    """Whether all of it is scikit-learn's, with no state but what its constructor is given."""
-    parts = [getattr(kernel, name) for name in _PARTS if name in vars(kernel)]
-    ours = type(kernel).__module__ == Kernel.__module__ and not isinstance(kernel, CompoundKernel)
-    return ours and all(map(_is_plain, parts))
 
 
 class WhiteSplit(NamedTuple):
@@ -68,19 +87,21 @@ class WhiteSplit(NamedTuple):
 
     smooth: Kernel
     noise: float
-    levels: tuple[float | None, ...]  # for each free log-parameter of the whole kernel: white or not
+    levels: tuple[
+        float | None, ...
+    ]  # the level of each free log-parameter, None if it is not white noise
 
     def join(self, by_smooth: list[float], by_noise: float) -> list[float]:
-        """Derivatives by the log-parameters of the whole kernel from those by its parts.
+        """The derivatives by the log-parameters of the whole kernel from those by its two parts.
 
-        ``by_noise`` is that by the summed level itself.
+        ``by_noise`` is the derivative by the summed level itself, not by its logarithm.
         """
         rest = iter(by_smooth)
         return [next(rest) if level is None else level * by_noise for level in self.levels]
 
 
 def can_split(kernel: Kernel) -> bool:
-    """Whether the kernel is a sum with white noise and something else."""
+    """Whether the kernel is a sum of white noise and something else."""
     whites = [type(term) is WhiteKernel for term in _summands(kernel)]
     return any(whites) and not all(whites)
 
@@ -96,12 +117,12 @@ def split_white(kernel: Kernel) -> WhiteSplit:
 
 
 def free_numbers(kernel: Kernel) -> list[int]:
-    """How many free parameters each term of a sum has, which takes scikit-learn a while to say."""
+    """The number of free parameters of each term of a sum, which scikit-learn computes slowly."""
     return [int(term.n_dims) for term in _summands(kernel)]
 
 
 def split_known(kernel: Kernel, numbers: list[int]) -> WhiteSplit:
-    """``split_white`` of a sum that can be split and of which these numbers are known."""
+    """``split_white`` of a sum that can be split and whose ``free_numbers`` are known."""
     smooth: Kernel | None = None
     noise = 0.0
     levels: list[float | None] = []
