@@ -18,7 +18,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from postlin.kernels import bind, full_gram, moved, slots, split_white
-from postlin.kernels.terms import is_covariance
+from postlin.kernels.tree import is_covariance
 
 ARD = [0.5, 1.0, 2.0]
 KERNELS = {

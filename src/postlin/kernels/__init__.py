@@ -6,58 +6,27 @@ gradients. Kernels without a formula here fall back to that tensor.
 """
 
 from postlin.kernels import compound, pointwise, stationary  # noqa: F401  (they register their terms)
-from postlin.kernels.terms import (
-    Block,
-    Diagonal,
-    Gram,
-    Points,
-    Term,
-    bind,
-    bind_checked,
-    check_kernel,
-    cross,
-    cross_covariance,
-    diagonal,
-    full_cross,
-    full_gram,
-    matrices_held,
-    moves_points,
-)
-from postlin.kernels.tree import (
-    Slot,
-    WhiteSplit,
-    alike,
-    can_split,
-    kernels_of,
-    length_scales,
-    moved,
-    slots,
-    split_white,
-)
-
-__all__ = [
-    "Block",
-    "Diagonal",
-    "Gram",
-    "Points",
-    "Slot",
-    "Term",
-    "WhiteSplit",
-    "alike",
-    "bind",
-    "bind_checked",
-    "can_split",
-    "check_kernel",
-    "cross",
-    "cross_covariance",
-    "diagonal",
-    "full_cross",
-    "full_gram",
-    "kernels_of",
-    "length_scales",
-    "matrices_held",
-    "moved",
-    "moves_points",
-    "slots",
-    "split_white",
-]
+from postlin.kernels.terms import Cross as Cross
+from postlin.kernels.terms import Diagonal as Diagonal
+from postlin.kernels.terms import Gram as Gram
+from postlin.kernels.terms import Points as Points
+from postlin.kernels.terms import Term as Term
+from postlin.kernels.terms import bind as bind
+from postlin.kernels.terms import bind_checked as bind_checked
+from postlin.kernels.terms import check_kernel as check_kernel
+from postlin.kernels.terms import cross as cross
+from postlin.kernels.terms import cross_covariance as cross_covariance
+from postlin.kernels.terms import diagonal as diagonal
+from postlin.kernels.terms import full_cross as full_cross
+from postlin.kernels.terms import full_gram as full_gram
+from postlin.kernels.terms import matrices_held as matrices_held
+from postlin.kernels.terms import moves_points as moves_points
+from postlin.kernels.tree import Slot as Slot
+from postlin.kernels.tree import WhiteSplit as WhiteSplit
+from postlin.kernels.tree import alike as alike
+from postlin.kernels.tree import can_split as can_split
+from postlin.kernels.tree import kernels_of as kernels_of
+from postlin.kernels.tree import length_scales as length_scales
+from postlin.kernels.tree import moved as moved
+from postlin.kernels.tree import slots as slots
+from postlin.kernels.tree import split_white as split_white

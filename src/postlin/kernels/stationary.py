@@ -1,8 +1,8 @@
 """Kernels of the distance between two points.
 
 Each is a function of s = Σₖ (xₖ − x'ₖ)²/ℓₖ², with one length ℓ or one for every feature, and may have
-a second parameter that gives the function its shape. With the slope −2 ∂K/∂s, the derivative by log ℓₖ is
-(xₖ − x'ₖ)²/ℓₖ² times the slope, and that by x'ₖ is (xₖ − x'ₖ)/ℓₖ² times the slope.
+a second parameter. With the slope −2 ∂K/∂s, the derivative by log ℓₖ is (xₖ − x'ₖ)²/ℓₖ² times the
+slope, and the derivative by x'ₖ is (xₖ − x'ₖ)/ℓₖ² times the slope.
 """
 
 from abc import abstractmethod
@@ -15,7 +15,8 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ExpSineSquared, Kernel, Matern, RationalQuadratic
 
 from postlin._typing import Array
-from postlin.kernels.terms import Block, Blocks, Term, no_move, term_for
+from postlin.kernels.terms import Blocks, Cross, Term, no_move, term_for
+from postlin.kernels.tree import SMOOTHNESS
 from postlin.linalg.arrays import (
     Matrix,
     column_products,
@@ -38,45 +39,19 @@ class Radial(NamedTuple):
     by_parameters: Callable[[], tuple[Matrix, ...]]  # ∂K/∂ log of each parameter, if isotropic
 
 
-Profile = Callable[[Matrix], Radial]
-
-
-def _radial(s: Matrix, K: Matrix, slope: Matrix) -> Radial:
-    return Radial(K, lambda: slope, lambda: (slope * s,))
-
-
-def _squared_exponential(s: Matrix) -> Radial:
-    K = namespace(s).exp(-0.5 * s)
-    return _radial(s, K, K)
-
-
-def _matern_12(s: Matrix) -> Radial:
+def _matern(nu: float, s: Matrix) -> tuple[Matrix, Matrix]:
+    """K and −2 ∂K/∂s of the Matérn kernel with a ν of ``SMOOTHNESS``."""
     xp = namespace(s)
-    r = xp.sqrt(s)
-    K = xp.exp(-r)
-    return _radial(s, K, ratio(K, r))
-
-
-def _matern_32(s: Matrix) -> Radial:
-    xp = namespace(s)
-    r = xp.sqrt(3.0 * s)
+    if nu == np.inf:
+        K = xp.exp(-0.5 * s)
+        return K, K
+    r = xp.sqrt(s if nu == 0.5 else 2.0 * nu * s)
     decay = xp.exp(-r)
-    return _radial(s, (1.0 + r) * decay, 3.0 * decay)
-
-
-def _matern_52(s: Matrix) -> Radial:
-    xp = namespace(s)
-    r = xp.sqrt(5.0 * s)
-    decay = xp.exp(-r)
-    return _radial(s, (1.0 + r + r**2 / 3.0) * decay, 5.0 / 3.0 * (1.0 + r) * decay)
-
-
-_MATERN: dict[float, Profile] = {
-    0.5: _matern_12,
-    1.5: _matern_32,
-    2.5: _matern_52,
-    np.inf: _squared_exponential,
-}
+    if nu == 0.5:
+        return decay, ratio(decay, r)
+    if nu == 1.5:
+        return (1.0 + r) * decay, 3.0 * decay
+    return (1.0 + r + r**2 / 3.0) * decay, 5.0 / 3.0 * (1.0 + r) * decay
 
 
 class _Stationary(Term):
@@ -87,18 +62,18 @@ class _Stationary(Term):
 
     @staticmethod
     @abstractmethod
-    def _profile(kernel: Kernel) -> Profile:
-        """K and its derivatives as a function of s."""
+    def _radial(kernel: Kernel, s: Matrix) -> Radial:
+        """K and its derivatives as functions of s."""
 
     @classmethod
     def needs_distances(cls, kernel: Kernel) -> bool:
         return cls._lengths(kernel).ndim == 0
 
-    def diagonal(self, kernel: Kernel) -> Block:
-        return Block(1.0, lambda k_bar: [0.0] * int(kernel.n_dims), no_move)
+    def diagonal(self, kernel: Kernel) -> Cross:
+        return Cross(1.0, lambda k_bar: [0.0] * int(kernel.n_dims), no_move)
 
     def blocks(self, kernel: Kernel) -> Blocks:
-        points, lengths, profile = self.points, self._lengths(kernel), self._profile(kernel)
+        points, lengths = self.points, self._lengths(kernel)
         (left, right), many = points.centred, lengths.ndim > 0
         if many and len(lengths) != left.shape[1]:
             raise ValueError(f"{len(lengths)} length scales for {left.shape[1]} features.")
@@ -106,10 +81,10 @@ class _Stationary(Term):
         squared = None if many else points.squared_distances
         left, right = left / scale, (left if right is left else right) / scale
 
-        def block(rows: slice, columns: slice) -> Block:
+        def block(rows: slice, columns: slice) -> Cross:
             a, b = left[rows, :], right[columns, :]
             s = squared_distances(a, b) if squared is None else scale**-2 * squared[rows, columns]
-            K, slope, by_parameters = profile(s)
+            K, slope, by_parameters = self._radial(kernel, s)
 
             def by_features(K_bar: Matrix) -> list[float]:
                 far = np.flatnonzero(points.reach > _FAR * lengths)
@@ -117,7 +92,7 @@ class _Stationary(Term):
 
             # the derivatives hold on to the matrices that they need, and to no others
             by_theta = by_features if many else partial(self._by_parameters, by_parameters)
-            return Block(K, by_theta, lambda K_bar: _pulls(K_bar * slope(), a, b) / scale)
+            return Cross(K, by_theta, lambda K_bar: _pulls(K_bar * slope(), a, b) / scale)
 
         return block
 
@@ -144,82 +119,53 @@ def _pulls(W: Matrix, left: Matrix, right: Matrix) -> Matrix:
     return W.T @ left - namespace(W).sum(W, axis=0)[:, None] * right
 
 
-@term_for(RBF)
-class _RBF(_Stationary):
-    @classmethod
-    def is_covariance(cls, kernel: RBF) -> bool:
-        return True
-
-    @staticmethod
-    def _profile(kernel: RBF) -> Profile:
-        return _squared_exponential
-
-
-@term_for(Matern)
+@term_for(RBF, Matern)
 class _Matern(_Stationary):
     @classmethod
-    def suits(cls, kernel: Matern) -> bool:
-        return kernel.nu in _MATERN  # others need a Bessel function
-
-    @classmethod
-    def is_covariance(cls, kernel: Matern) -> bool:
-        return True
+    def suits(cls, kernel: RBF | Matern) -> bool:
+        return type(kernel) is RBF or kernel.nu in SMOOTHNESS
 
     @staticmethod
-    def _profile(kernel: Matern) -> Profile:
-        return _MATERN[kernel.nu]
+    def _radial(kernel: RBF | Matern, s: Matrix) -> Radial:
+        K, slope = _matern(np.inf if type(kernel) is RBF else kernel.nu, s)
+        return Radial(K, lambda: slope, lambda: (slope * s,))
 
 
 @term_for(RationalQuadratic)
 class _RationalQuadratic(_Stationary):
     """(1 + s/2α)^−α, a mixture of squared exponentials; parameters α and ℓ."""
 
-    @classmethod
-    def is_covariance(cls, kernel: RationalQuadratic) -> bool:
-        return bool(kernel.alpha > 0)
-
     @staticmethod
-    def _profile(kernel: RationalQuadratic) -> Profile:
-        alpha = float(kernel.alpha)
+    def _radial(kernel: RationalQuadratic, s: Matrix) -> Radial:
+        alpha, log = float(kernel.alpha), namespace(s).log
+        base = 1.0 + s / (2.0 * alpha)
+        K = base**-alpha
 
-        def profile(s: Matrix) -> Radial:
-            log = namespace(s).log
-            base = 1.0 + s / (2.0 * alpha)
-            K = base**-alpha
+        def by_parameters() -> tuple[Matrix, Matrix]:
+            return K * (0.5 * s / base - alpha * log(base)), K * s / base
 
-            def by_parameters() -> tuple[Matrix, Matrix]:
-                return K * (0.5 * s / base - alpha * log(base)), K * s / base
-
-            return Radial(K, lambda: K / base, by_parameters)
-
-        return profile
+        return Radial(K, lambda: K / base, by_parameters)
 
 
 @term_for(ExpSineSquared)
 class _ExpSineSquared(_Stationary):
-    """exp(−2 sin²(π d/p)/ℓ²); the shape is ℓ, and p/π is the length that distances d are divided by."""
+    """exp(−2 sin²(π d/p)/ℓ²); parameters ℓ and p, of which p/π is what distances d are divided by."""
 
     @staticmethod
     def _lengths(kernel: ExpSineSquared) -> Array:
         return np.squeeze(np.asarray(kernel.periodicity, float)) / np.pi
 
     @staticmethod
-    def _profile(kernel: ExpSineSquared) -> Profile:
-        precision = float(np.squeeze(kernel.length_scale)) ** -2
+    def _radial(kernel: ExpSineSquared, s: Matrix) -> Radial:
+        xp, precision = namespace(s), float(np.squeeze(kernel.length_scale)) ** -2
+        angle = xp.sqrt(s)
+        sine = xp.sin(angle)
+        K = xp.exp(-2.0 * precision * sine**2)
 
-        def profile(s: Matrix) -> Radial:
-            xp = namespace(s)
-            angle = xp.sqrt(s)
-            sine = xp.sin(angle)
-            K = xp.exp(-2.0 * precision * sine**2)
+        def by_parameters() -> tuple[Matrix, Matrix]:
+            common = 4.0 * precision * K * sine
+            return common * sine, common * angle * xp.cos(angle)
 
-            def by_parameters() -> tuple[Matrix, Matrix]:
-                common = 4.0 * precision * K * sine
-                return common * sine, common * angle * xp.cos(angle)
-
-            def slope() -> Matrix:
-                return 4.0 * precision * K * xp.cos(angle) * ratio(sine, angle)
-
-            return Radial(K, slope, by_parameters)
-
-        return profile
+        return Radial(
+            K, lambda: 4.0 * precision * K * xp.cos(angle) * ratio(sine, angle), by_parameters
+        )

@@ -1,13 +1,13 @@
-"""A kernel bound to points: blocks of its covariance, with derivatives by θ and by the points.
+"""A kernel bound to points: its covariances, and their derivatives by θ and by the points.
 
-Each kernel defines one formula, the block k(left, right). The square covariance of the training data
-is assembled from blocks of its lower triangle, and squared distances are computed once per fit:
+Each kernel defines one formula, that of a block k(left, right). The square covariance of the training
+data is assembled from blocks of its lower triangle, and squared distances are computed once per fit:
 besides them and K no matrix of n² entries is held unless n is small. A rectangle k(X, Z) is one block,
 for which nothing is kept: each chunk of rows X meets the inducing points Z once per pass.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property, partial
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
 from postlin._validation import check_covariance
-from postlin.kernels.tree import parts
+from postlin.kernels.tree import is_covariance, parts
 from postlin.linalg.arrays import HOST, Matrix, Place, as_matrix, namespace, on_host, squared_distances
 from postlin.linalg.threads import FEW_ROWS
 from postlin.linalg.tiles import mirror, wide_panels
@@ -25,8 +25,8 @@ from postlin.linalg.triangles import lower_panels, mirror_panels
 #: The step of central differences by a log-parameter: errors of about 1e-10.
 _STEP = 1e-5
 
-#: Rows of data as a kernel accepts them; most kernels need an array of numbers.
-Rows = Sequence[object] | np.ndarray
+#: Points as a kernel accepts them; most kernels need an array of numbers.
+Inputs = Sequence[object] | np.ndarray
 
 #: Contracts K̄ = ∂ log Z/∂K, or a block of it, with ∂K/∂θ for the free log-parameters θ.
 ByTheta = Callable[[Matrix], list[float]]
@@ -39,8 +39,8 @@ class Gram(NamedTuple):
     pull_back: ByTheta
 
 
-class Block(NamedTuple):
-    """The block k(left, right), or the number that all its entries equal, and its derivatives."""
+class Cross(NamedTuple):
+    """A block k(left, right), or the number that all its entries equal, and its derivatives."""
 
     K: Matrix
     by_theta: ByTheta
@@ -54,17 +54,17 @@ class Diagonal(NamedTuple):
     by_theta: ByTheta
 
 
-#: Maps the slices of rows and columns of a covariance to that block of it.
-Blocks = Callable[[slice, slice], Block]
+#: Maps the slices of the rows and columns of a covariance to that block of it.
+Blocks = Callable[[slice, slice], Cross]
 
 
 class Points:
-    """The points of a square covariance or, with ``right``, those of the rows and columns of a rectangle.
+    """The points of a square covariance or, with ``right``, of the rows and columns of a rectangle.
 
     ``place`` is where the matrices of these points are kept.
     """
 
-    def __init__(self, X: Rows, place: Place | None = None, right: Rows | None = None) -> None:
+    def __init__(self, X: Inputs, place: Place | None = None, right: Inputs | None = None) -> None:
         self.X = X
         self.right = right
         self.n = len(X)
@@ -86,7 +86,7 @@ class Points:
 
     @cached_property
     def reach(self) -> Array:
-        """The largest distance of a row from the centre, feature by feature."""
+        """The largest distance of a row from that mean, feature by feature."""
         largest: Array = np.abs(on_host(self.centred[0]).T, order="C").max(axis=1)
         return largest
 
@@ -120,7 +120,7 @@ class Term(ABC):
     @cached_property
     def free(self) -> list[bool]:
         """Whether each hyperparameter is free, in scikit-learn's order."""
-        return [not getattr(self.kernel, name).fixed for name in _parameters(type(self.kernel))]
+        return [not parameter.fixed for parameter in self.kernel.hyperparameters]
 
     @classmethod
     def suits(cls, kernel: Kernel) -> bool:
@@ -132,68 +132,47 @@ class Term(ABC):
         """Whether the squared distances between all training points are kept for this kernel."""
         return False
 
-    @classmethod
-    def is_covariance(cls, kernel: Kernel) -> bool:
-        """Whether the kernel is known to be positive semi-definite on all data."""
-        return False
-
     @abstractmethod
     def blocks(self, kernel: Kernel) -> Blocks:
-        """A function that makes the blocks of k(left, right), without white noise in rectangles.
+        """The function that computes a block of the covariance; rectangles have no white noise.
 
         In a square, the rows and the columns of a block begin at the same index.
         """
 
     @abstractmethod
-    def diagonal(self, kernel: Kernel) -> Block:
+    def diagonal(self, kernel: Kernel) -> Cross:
         """The variances k(x, x) as a vector, or the number that all of them equal; no ``by_right``."""
 
     def gram(self, kernel: Kernel) -> Gram:
         """The whole square covariance at the parameters of ``kernel``."""
         blocks, points = self.blocks(kernel), self.points
-        if points.n <= FEW_ROWS:
-            blocks = _made_once(blocks)
-        return Gram(_assemble(blocks, points), lambda K_bar: _contract(blocks, points, K_bar))
+
+        def made() -> Iterator[_Panel]:
+            return ((rows, columns, blocks(rows, columns)) for rows, columns in points.panels())
+
+        kept = list(made()) if points.n <= FEW_ROWS else None  # the pull-back need not make them again
+        return Gram(_assemble(kept or made(), points), lambda K_bar: _contract(kept or made(), K_bar))
 
 
-@cache
-def _parameters(kind: type[Kernel]) -> list[str]:
-    """The attributes with the hyperparameters of a type of kernel, as scikit-learn finds them."""
-    return [name for name in dir(kind) if name.startswith("hyperparameter_")]
+_Panel = tuple[slice, slice, Cross]
 
 
-def _made_once(blocks: Blocks) -> Blocks:
-    """Blocks that are kept after they are made, so that the pull-back need not evaluate them again."""
-    made: dict[int, Block] = {}
-
-    def block(rows: slice, columns: slice) -> Block:
-        if columns.start not in made:
-            made[columns.start] = blocks(rows, columns)
-        return made[columns.start]
-
-    return block
-
-
-def _assemble(blocks: Blocks, points: Points) -> Matrix:
+def _assemble(panels: Iterable[_Panel], points: Points) -> Matrix:
     K = points.empty_square()
-    for rows, columns in points.panels():
-        block = blocks(rows, columns).K
-        if np.ndim(block) == 0:
-            return block
-        K[rows, columns] = block
+    for rows, columns, block in panels:
+        if np.ndim(block.K) == 0:
+            return block.K
+        K[rows, columns] = block.K
     return mirror_panels(K).T if points.place.is_host else mirror(K)
 
 
-def _contract(blocks: Blocks, points: Points, K_bar: Matrix) -> list[float]:
-    """The derivatives by θ from a symmetric K̄.
-
-    Entries below the blocks on the diagonal count twice: no panel has those above.
-    """
+def _contract(panels: Iterable[_Panel], K_bar: Matrix) -> list[float]:
+    """The derivatives by θ from a symmetric K̄: entries below the diagonal blocks count twice."""
     found = []
-    for rows, columns in points.panels():
+    for rows, columns, block in panels:
         part = 2.0 * K_bar[rows, columns]
         part[: columns.stop - columns.start, :] *= 0.5
-        found.append(blocks(rows, columns).by_theta(part))
+        found.append(block.by_theta(part))
     return [float(sum(by_parameter)) for by_parameter in zip(*found, strict=True)]
 
 
@@ -215,30 +194,27 @@ class _Fallback(Term):
             return lambda rows, columns: rectangle
         K, gradient = kernel(X), cache(lambda: kernel(X, eval_gradient=True)[1])
 
-        def block(rows: slice, columns: slice) -> Block:
+        def block(rows: slice, columns: slice) -> Cross:
             def by_theta(K_bar: Array) -> list[float]:
                 return [float(g) for g in np.einsum("ij,ijp->p", K_bar, gradient()[rows, columns])]
 
-            return Block(K[rows, columns], by_theta, partial(_unknown, kernel))
+            return Cross(K[rows, columns], by_theta, partial(_unknown, kernel))
 
         return block
 
-    def diagonal(self, kernel: Kernel) -> Block:
+    def diagonal(self, kernel: Kernel) -> Cross:
         return self._differenced(kernel, lambda other: other.diag(self.points.X))
 
     @staticmethod
-    def _differenced(kernel: Kernel, values: Callable[[Kernel], Array]) -> Block:
-        K = np.array(values(kernel), dtype=np.float64)
-        return Block(K, partial(_differences, kernel, values), partial(_unknown, kernel))
+    def _differenced(kernel: Kernel, values: Callable[[Kernel], Array]) -> Cross:
+        def by_theta(K_bar: Array) -> list[float]:
+            found = []
+            for step in _STEP * np.eye(kernel.n_dims):
+                up, down = (values(kernel.clone_with_theta(kernel.theta + h)) for h in (step, -step))
+                found.append(float(np.sum(K_bar * (up - down))) / (2.0 * _STEP))
+            return found
 
-
-def _differences(kernel: Kernel, values: Callable[[Kernel], Array], K_bar: Array) -> list[float]:
-    """Central differences of ``values`` by each free log-parameter, contracted with K̄."""
-    found = []
-    for step in _STEP * np.eye(kernel.n_dims):
-        up, down = (values(kernel.clone_with_theta(kernel.theta + way)) for way in (step, -step))
-        found.append(float(np.sum(K_bar * (up - down))) / (2.0 * _STEP))
-    return found
+        return Cross(np.array(values(kernel), np.float64), by_theta, partial(_unknown, kernel))
 
 
 def _unknown(kernel: Kernel, K_bar: Array) -> Array:
@@ -266,7 +242,7 @@ def _kind(kernel: Kernel) -> type[Term]:
 
 def _leaves(kernel: Kernel) -> list[Kernel]:
     """The kernels that a sum, product or power is made of, down to those made of no others."""
-    inner = [] if _kind(kernel) is _Fallback else parts(kernel).values()
+    inner = [] if _kind(kernel) is _Fallback else parts(kernel)
     return [leaf for part in inner for leaf in _leaves(part)] or [kernel]
 
 
@@ -274,14 +250,13 @@ def _others(kernel: Kernel) -> list[Kernel]:
     return [leaf for leaf in _leaves(kernel) if _kind(leaf) is _Fallback]
 
 
-def bind(kernel: Kernel, X: Rows | Points, place: Place | None = None) -> Term:
+def bind(kernel: Kernel, X: Inputs | Points, place: Place | None = None) -> Term:
     """The term of a kernel on data, with its matrices kept at ``place``."""
-    points = X if isinstance(X, Points) else Points(X, place)
-    return _kind(kernel)(kernel, points)
+    return _kind(kernel)(kernel, X if isinstance(X, Points) else Points(X, place))
 
 
-def bind_checked(kernel: Kernel, X: Rows | Points, n: int, place: Place | None = None) -> Term:
-    """The term of a kernel on data; ``ValueError`` if it is not a covariance on them."""
+def bind_checked(kernel: Kernel, X: Inputs | Points, n: int, place: Place | None = None) -> Term:
+    """The term of a kernel on data; ``ValueError`` if the kernel is not a covariance on them."""
     try:
         term = bind(kernel, X, place)
         K = full_gram(term.gram(kernel), n, place).K
@@ -292,11 +267,6 @@ def bind_checked(kernel: Kernel, X: Rows | Points, n: int, place: Place | None =
     except ValueError as error:
         raise ValueError(f"the kernel {kernel} makes no covariance of X: {error}") from None
     return term
-
-
-def is_covariance(kernel: Kernel) -> bool:
-    """Whether the kernel is known to be positive semi-definite on all data."""
-    return _kind(kernel).is_covariance(kernel)
 
 
 def moves_points(kernel: Kernel) -> bool:
@@ -325,41 +295,39 @@ def matrices_held(kernel: Kernel) -> int:
 
 def full_gram(gram: Gram, n: int, place: Place | None = None) -> Gram:
     """``gram`` with K as a full matrix, stored row by row."""
-    place = place or HOST
-    K = _filled(gram.K, n, n, place)
-    return gram._replace(K=np.ascontiguousarray(K) if place.is_host else K)
+    K = _filled(gram.K, (n, n), place or HOST)
+    return gram._replace(K=np.ascontiguousarray(K) if isinstance(K, np.ndarray) else K)
 
 
-def cross(kernel: Kernel, X: Rows, Z: Rows, place: Place | None = None) -> Block:
-    """The rectangle k(X, Z), without white noise, with its derivatives by θ and by Z."""
+def cross(kernel: Kernel, X: Inputs, Z: Inputs, place: Place | None = None) -> Cross:
+    """The rectangle k(X, Z), without white noise, and its derivatives by θ and by Z."""
     blocks = bind(kernel, Points(X, place, Z)).blocks(kernel)
     return blocks(slice(0, len(X)), slice(0, len(Z)))
 
 
-def full_cross(kernel: Kernel, X: Rows, Z: Rows, place: Place | None = None) -> Block:
+def full_cross(kernel: Kernel, X: Inputs, Z: Inputs, place: Place | None = None) -> Cross:
     """``cross`` with K as a full matrix, which the caller may overwrite."""
-    block = cross(kernel, X, Z, place)
-    return block._replace(K=_filled(block.K, len(X), len(Z), place or HOST))
+    found = cross(kernel, X, Z, place)
+    return found._replace(K=_filled(found.K, (len(X), len(Z)), place or HOST))
 
 
-def cross_covariance(kernel: Kernel, X: Rows, new: Rows, place: Place | None) -> Matrix:
+def cross_covariance(kernel: Kernel, X: Inputs, new: Inputs, place: Place | None) -> Matrix:
     """The covariance k(X, new) of training rows and new rows, at ``place``."""
-    if place is None or place.is_host:
-        return kernel(X, new)
-    return full_cross(kernel, X, new, place).K
+    on_cpu = place is None or place.is_host
+    return kernel(X, new) if on_cpu else full_cross(kernel, X, new, place).K
 
 
-def diagonal(kernel: Kernel, X: Rows) -> Diagonal:
-    """The variances k(x, x) of the rows of X, white noise included, with their derivatives by θ."""
-    block = bind(kernel, X).diagonal(kernel)
-    return Diagonal(np.full(len(X), block.K) if np.ndim(block.K) == 0 else block.K, block.by_theta)
+def diagonal(kernel: Kernel, X: Inputs) -> Diagonal:
+    """The variances k(x, x) of the rows of X, white noise included, and their derivatives by θ."""
+    found = bind(kernel, X).diagonal(kernel)
+    return Diagonal(found.K if np.ndim(found.K) else np.full(len(X), found.K), found.by_theta)
 
 
-def _filled(K: Matrix, rows: int, columns: int, place: Place) -> Matrix:
+def _filled(K: Matrix, shape: tuple[int, int], place: Place) -> Matrix:
     """K as a matrix, also where it is the number that all entries equal."""
     if np.ndim(K):
         return K
-    matrix = place.zeros(rows, columns)
+    matrix = place.zeros(*shape)
     matrix += K
     return matrix
 

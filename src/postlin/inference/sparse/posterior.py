@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array, Marginals
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.kernels import Block, Diagonal, cross, diagonal, full_cross
+from postlin.kernels import Cross, Diagonal, cross, diagonal, full_cross
 from postlin.linalg.triangles import Triangle
 
 #: What is added to the diagonal of Kuu, in units of its mean.
@@ -22,7 +22,7 @@ class Coordinates(NamedTuple):
 
     R: Array
     lam: Array
-    cross: Block  # its K is good only where it was kept
+    cross: Cross  # its K is good only where it was kept
     diagonal: Diagonal
 
 
