@@ -74,12 +74,13 @@ class _Stationary(Term):
 
     def blocks(self, kernel: Kernel) -> Blocks:
         points, lengths = self.points, self._lengths(kernel)
-        (left, right), many = points.centred, lengths.ndim > 0
-        if many and len(lengths) != left.shape[1]:
-            raise ValueError(f"{len(lengths)} length scales for {left.shape[1]} features.")
+        (rows_at, columns_at), many = points.centred, lengths.ndim > 0
+        if many and len(lengths) != rows_at.shape[1]:
+            raise ValueError(f"{len(lengths)} length scales for {rows_at.shape[1]} features.")
         scale = points.place.put(lengths) if many else float(lengths)
         squared = None if many else points.squared_distances
-        left, right = left / scale, (left if right is left else right) / scale
+        left = rows_at / scale
+        right = left if columns_at is rows_at else columns_at / scale
 
         def block(rows: slice, columns: slice) -> Cross:
             a, b = left[rows, :], right[columns, :]

@@ -119,8 +119,13 @@ class Term(ABC):
 
     @cached_property
     def free(self) -> list[bool]:
-        """Whether each hyperparameter is free, in scikit-learn's order."""
-        return [not parameter.fixed for parameter in self.kernel.hyperparameters]
+        """Whether each parameter of a simple kernel is free, in scikit-learn's order (alphabetical).
+
+        ``kernel.hyperparameters`` says the same but takes five times as long.
+        """
+        given = vars(self.kernel)
+        bounds = [given[name] for name in sorted(given) if name.endswith("_bounds")]
+        return [not (isinstance(pair, str) and pair == "fixed") for pair in bounds]
 
     @classmethod
     def suits(cls, kernel: Kernel) -> bool:

@@ -144,7 +144,7 @@ def can_split(kernel: Kernel) -> bool:
 
 def split_white(kernel: Kernel, numbers: list[int] | None = None) -> WhiteSplit:
     """Take the white-noise terms out of a sum of kernels, whose ``free_numbers`` may be known."""
-    if not can_split(kernel):
+    if numbers is None and not can_split(kernel):
         raise ValueError(
             f"fold_noise=True needs a kernel that is a sum with a WhiteKernel and something else, got "
             f"{kernel}: add + WhiteKernel(...) or set fold_noise=False."
