@@ -57,8 +57,8 @@ def _matern(nu: float, s: Matrix) -> tuple[Matrix, Matrix]:
 class _Stationary(Term):
     @staticmethod
     def _lengths(kernel: Kernel) -> Array:
-        """The length or lengths ℓ that distances are divided by."""
-        return np.squeeze(np.asarray(kernel.length_scale, float))
+        """The length ℓ, or the lengths ℓₖ of all features, that distances are divided by."""
+        return np.asarray(float(np.squeeze(kernel.length_scale)))
 
     @staticmethod
     @abstractmethod
@@ -67,20 +67,20 @@ class _Stationary(Term):
 
     @classmethod
     def needs_distances(cls, kernel: Kernel) -> bool:
-        return cls._lengths(kernel).ndim == 0
+        return not getattr(kernel, "anisotropic", False)
 
     def diagonal(self, kernel: Kernel) -> Cross:
         return Cross(1.0, lambda k_bar: [0.0] * int(kernel.n_dims), no_move)
 
     def blocks(self, kernel: Kernel) -> Blocks:
         points, lengths = self.points, self._lengths(kernel)
-        (rows_at, columns_at), many = points.centred, lengths.ndim > 0
-        if many and len(lengths) != rows_at.shape[1]:
-            raise ValueError(f"{len(lengths)} length scales for {rows_at.shape[1]} features.")
+        (X, Z), many = points.centred, lengths.ndim > 0
+        if many and len(lengths) != X.shape[1]:
+            raise ValueError(f"{len(lengths)} length scales for {X.shape[1]} features.")
         scale = points.place.put(lengths) if many else float(lengths)
         squared = None if many else points.squared_distances
-        left = rows_at / scale
-        right = left if columns_at is rows_at else columns_at / scale
+        left = X / scale
+        right = left if Z is X else Z / scale
 
         def block(rows: slice, columns: slice) -> Cross:
             a, b = left[rows, :], right[columns, :]
@@ -97,10 +97,8 @@ class _Stationary(Term):
 
         return block
 
-    def _by_parameters(
-        self, derivatives: Callable[[], tuple[Matrix, ...]], K_bar: Matrix
-    ) -> list[float]:
-        wanted = compress(derivatives(), self.free) if any(self.free) else ()
+    def _by_parameters(self, by: Callable[[], tuple[Matrix, ...]], K_bar: Matrix) -> list[float]:
+        wanted = compress(by(), self.free) if any(self.free) else ()
         return [inner_product(K_bar, by_parameter) for by_parameter in wanted]
 
 
@@ -125,6 +123,10 @@ class _Matern(_Stationary):
     @classmethod
     def suits(cls, kernel: RBF | Matern) -> bool:
         return type(kernel) is RBF or kernel.nu in SMOOTHNESS
+
+    @staticmethod
+    def _lengths(kernel: RBF | Matern) -> Array:
+        return np.squeeze(np.asarray(kernel.length_scale, float))
 
     @staticmethod
     def _radial(kernel: RBF | Matern, s: Matrix) -> Radial:
@@ -154,19 +156,17 @@ class _ExpSineSquared(_Stationary):
 
     @staticmethod
     def _lengths(kernel: ExpSineSquared) -> Array:
-        return np.squeeze(np.asarray(kernel.periodicity, float)) / np.pi
+        return np.asarray(float(kernel.periodicity) / np.pi)
 
     @staticmethod
     def _radial(kernel: ExpSineSquared, s: Matrix) -> Radial:
-        xp, precision = namespace(s), float(np.squeeze(kernel.length_scale)) ** -2
+        xp, scale = namespace(s), float(np.squeeze(kernel.length_scale)) ** -2
         angle = xp.sqrt(s)
         sine = xp.sin(angle)
-        K = xp.exp(-2.0 * precision * sine**2)
+        K = xp.exp(-2.0 * scale * sine**2)
 
         def by_parameters() -> tuple[Matrix, Matrix]:
-            common = 4.0 * precision * K * sine
+            common = 4.0 * scale * K * sine
             return common * sine, common * angle * xp.cos(angle)
 
-        return Radial(
-            K, lambda: 4.0 * precision * K * xp.cos(angle) * ratio(sine, angle), by_parameters
-        )
+        return Radial(K, lambda: 4.0 * scale * K * xp.cos(angle) * ratio(sine, angle), by_parameters)

@@ -119,11 +119,8 @@ class Term(ABC):
 
     @cached_property
     def free(self) -> list[bool]:
-        """Whether each parameter of a simple kernel is free, in scikit-learn's order (alphabetical).
-
-        ``kernel.hyperparameters`` says the same but takes five times as long.
-        """
-        given = vars(self.kernel)
+        """Whether each parameter of a simple kernel is free, in scikit-learn's order (alphabetical)."""
+        given = vars(self.kernel)  # kernel.hyperparameters takes five times as long
         bounds = [given[name] for name in sorted(given) if name.endswith("_bounds")]
         return [not (isinstance(pair, str) and pair == "fixed") for pair in bounds]
 
