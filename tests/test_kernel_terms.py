@@ -79,7 +79,7 @@ def test_distances_are_shared(X):
     term = bind(kernel, X)
     K = term.gram(kernel).K
     np.testing.assert_allclose(K, kernel(X), rtol=1e-12)
-    assert term.points is term._left._left.points
+    assert term.points is term._terms[0]._terms[0].points
     assert matrices_held(kernel) == 1
 
 

@@ -17,8 +17,18 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from postlin.kernels import bind, full_gram, moved, slots, split_white
-from postlin.kernels.terms import is_covariance
+from postlin.kernels import (
+    alike,
+    bind,
+    cross,
+    full_gram,
+    kernels_of,
+    length_scales,
+    moved,
+    slots,
+    split_white,
+)
+from postlin.kernels.tree import is_covariance
 
 ARD = [0.5, 1.0, 2.0]
 KERNELS = {
@@ -131,6 +141,26 @@ def test_pull_back_survives_a_cluster_far_away():
     K_bar = K_bar + K_bar.T
     pulled = bind(kernel, far).gram(kernel).pull_back(K_bar)
     np.testing.assert_allclose(pulled, np.einsum("ij,ijp->p", K_bar, gradient), rtol=1e-8)
+
+
+def test_rectangles_survive_a_cluster_far_away():
+    far = X.copy()
+    far[8:, 1] += 1e6
+    kernel = 4.0 * RBF([1.0, 2.0, 0.7])
+    _, gradient = kernel(far, eval_gradient=True)
+    K_bar = np.random.default_rng(1).normal(size=(17, 17))
+    found = cross(kernel, far, far).by_theta(K_bar)
+    np.testing.assert_allclose(found, np.einsum("ij,ijp->p", K_bar, gradient), rtol=1e-8)
+
+
+def test_kernels_with_the_same_structure_are_alike():
+    kernel = 2.0 * RBF(ARD) + WhiteKernel(0.1)
+    assert alike(kernel, 3.0 * RBF([1.0, 1.0, 1.0]) + WhiteKernel(0.2))
+    assert not alike(kernel, 2.0 * Matern(ARD) + WhiteKernel(0.1))
+    assert not alike(kernel, 2.0 * RBF(1.0) + WhiteKernel(0.1))
+    np.testing.assert_array_equal(length_scales(kernel), [ARD])
+    assert kernels_of(kernel) == [kernel]
+    assert kernels_of(CompoundKernel([kernel, RBF(1.0)])) == [kernel, RBF(1.0)]
 
 
 def test_white_noise_is_by_index_and_not_by_distance():

@@ -25,8 +25,7 @@ from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.sparse.passes import Sweep, marginals
 from postlin.inference.sparse.posterior import Basis, SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method, Seen
-from postlin.kernels import bind
-from postlin.kernels.rectangles import cross, diagonal, full_cross, moves_points
+from postlin.kernels import bind, cross, diagonal, full_cross, moves_points
 from postlin.learning.coarse import train_sparse
 from postlin.learning.hyperparameters import Hyperparameters, WithPoints
 from postlin.learning.search import train

@@ -1,47 +1,53 @@
-"""Kernels made of kernels: sums, products and powers."""
+"""Kernels made of kernels: sums, products and powers.
+
+They combine entries one by one, so that the same formula serves blocks and diagonals.
+"""
 
 from abc import abstractmethod
+from functools import cached_property
 
-from sklearn.gaussian_process.kernels import Exponentiation, Product, Sum
+import numpy as np
+from sklearn.gaussian_process.kernels import Exponentiation, Kernel, Product, Sum
 
-from postlin.kernels.terms import Blocks, Gram, Points, Term, bind, full_gram, is_covariance, term_for
-from postlin.kernels.tree import can_split, free_numbers, split_known, split_white
+from postlin.kernels.terms import Blocks, Cross, Gram, Points, Term, bind, full_gram, term_for
+from postlin.kernels.tree import can_split, free_numbers, parts, split_white
 from postlin.linalg.arrays import Matrix, add_to_diagonal, diagonal
 
 
-class _Pair(Term):
-    def __init__(self, kernel: Sum | Product, points: Points) -> None:
+class _Compound(Term):
+    def __init__(self, kernel: Kernel, points: Points) -> None:
         super().__init__(kernel, points)
-        self._left, self._right = bind(kernel.k1, points), bind(kernel.k2, points)
+        self._terms = [bind(part, points) for part in parts(kernel)]
 
-    @classmethod
-    def is_covariance(cls, kernel: Sum | Product) -> bool:
-        """If both are."""
-        return is_covariance(kernel.k1) and is_covariance(kernel.k2)
+    def blocks(self, kernel: Kernel) -> Blocks:
+        inner = [term.blocks(part) for term, part in zip(self._terms, parts(kernel), strict=True)]
+        return lambda rows, columns: self._join(kernel, [blocks(rows, columns) for blocks in inner])
 
-    def blocks(self, kernel: Sum | Product) -> Blocks:
-        left, right = self._left.blocks(kernel.k1), self._right.blocks(kernel.k2)
-        return lambda rows, columns: self._join(left(rows, columns), right(rows, columns))
+    def diagonal(self, kernel: Kernel) -> Cross:
+        inner = zip(self._terms, parts(kernel), strict=True)
+        return self._join(kernel, [term.diagonal(part) for term, part in inner])
 
-    @staticmethod
     @abstractmethod
-    def _join(a: Gram, b: Gram) -> Gram:
-        """What two blocks make."""
+    def _join(self, kernel: Kernel, inner: list[Cross]) -> Cross:
+        """The block of this kernel from those of its parts."""
 
 
 @term_for(Sum)
-class _Sum(_Pair):
-    def __init__(self, kernel: Sum, points: Points) -> None:
-        super().__init__(kernel, points)
-        self._numbers = free_numbers(kernel)
-        self._smooth = bind(split_white(kernel).smooth, points) if can_split(kernel) else None
+class _Sum(_Compound):
+    @cached_property
+    def _smooth(self) -> tuple[Term, list[int]] | None:
+        """The sum without its white noise, if it can be split, and its ``free_numbers``."""
+        if not can_split(self.kernel):
+            return None
+        return bind(split_white(self.kernel).smooth, self.points), free_numbers(self.kernel)
 
     def gram(self, kernel: Sum) -> Gram:
-        """K, for which white noise is only added to the diagonal: no block of it is made."""
+        """K, with white noise added to the diagonal instead of as a matrix of its own."""
         if self._smooth is None:
             return super().gram(kernel)
-        split = split_known(kernel, self._numbers)
-        smooth = full_gram(self._smooth.gram(split.smooth), self.points.n, self.points.place)
+        term, numbers = self._smooth
+        split = split_white(kernel, numbers)
+        smooth = full_gram(term.gram(split.smooth), self.points.n, self.points.place)
         add_to_diagonal(smooth.K, split.noise)
 
         def pull_back(K_bar: Matrix) -> list[float]:
@@ -49,33 +55,43 @@ class _Sum(_Pair):
 
         return Gram(smooth.K, pull_back)
 
-    @staticmethod
-    def _join(a: Gram, b: Gram) -> Gram:
-        return Gram(a.K + b.K, lambda K_bar: a.pull_back(K_bar) + b.pull_back(K_bar))
+    def _join(self, kernel: Sum, inner: list[Cross]) -> Cross:
+        a, b = inner
+        return Cross(
+            _added(a.K, b.K),
+            lambda K_bar: a.by_theta(K_bar) + b.by_theta(K_bar),
+            lambda K_bar: a.by_right(K_bar) + b.by_right(K_bar),
+        )
+
+
+def _added(a: Matrix, b: Matrix) -> Matrix:
+    """The sum, without a pass over a matrix where the other one is the number zero."""
+    if np.ndim(b) == 0 and b == 0.0:
+        return a
+    return b if np.ndim(a) == 0 and a == 0.0 else a + b
 
 
 @term_for(Product)
-class _Product(_Pair):
-    @staticmethod
-    def _join(a: Gram, b: Gram) -> Gram:
-        return Gram(a.K * b.K, lambda K_bar: a.pull_back(K_bar * b.K) + b.pull_back(K_bar * a.K))
+class _Product(_Compound):
+    def _join(self, kernel: Product, inner: list[Cross]) -> Cross:
+        a, b = inner
+        return Cross(
+            a.K * b.K,
+            lambda K_bar: a.by_theta(K_bar * b.K) + b.by_theta(K_bar * a.K),
+            lambda K_bar: a.by_right(K_bar * b.K) + b.by_right(K_bar * a.K),
+        )
 
 
 @term_for(Exponentiation)
-class _Power(Term):
-    def __init__(self, kernel: Exponentiation, points: Points) -> None:
-        super().__init__(kernel, points)
-        self._base = bind(kernel.kernel, points)
+class _Power(_Compound):
+    def _join(self, kernel: Exponentiation, inner: list[Cross]) -> Cross:
+        (base,), power = inner, float(kernel.exponent)
 
-    def blocks(self, kernel: Exponentiation) -> Blocks:
-        base, power = self._base.blocks(kernel.kernel), float(kernel.exponent)
+        def by_base(K_bar: Matrix) -> Matrix:
+            return K_bar * (power * base.K ** (power - 1))
 
-        def block(rows: slice, columns: slice) -> Gram:
-            a = base(rows, columns)
-
-            def pull_back(K_bar: Matrix) -> list[float]:
-                return a.pull_back(K_bar * (power * a.K ** (power - 1)))
-
-            return Gram(a.K**power, pull_back)
-
-        return block
+        return Cross(
+            base.K**power,
+            lambda K_bar: base.by_theta(by_base(K_bar)),
+            lambda K_bar: base.by_right(by_base(K_bar)),
+        )

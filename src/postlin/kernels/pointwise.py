@@ -1,64 +1,69 @@
-"""Kernels that know no distance: a constant, white noise, and the dot product."""
+"""Kernels without a distance: the constant, white noise and the dot product."""
 
+import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, WhiteKernel
 
-from postlin.kernels.terms import Blocks, Gram, Term, no_parameters, term_for
+from postlin.kernels.terms import Blocks, ByTheta, Cross, Term, no_move, term_for
 from postlin.linalg.arrays import Matrix, diagonal, namespace
 
 
-@term_for(ConstantKernel)
-class _Constant(Term):
-    @classmethod
-    def is_covariance(cls, kernel: ConstantKernel) -> bool:
-        """If it is positive."""
-        return bool(kernel.constant_value > 0)
+class _OneParameter(Term):
+    def _by_theta(self, slope: float) -> ByTheta:
+        """The contraction with ∂K/∂θ = slope in every entry."""
+        return lambda K_bar: [slope * float(namespace(K_bar).sum(K_bar))] if any(self.free) else []
 
+
+@term_for(ConstantKernel)
+class _Constant(_OneParameter):
     def blocks(self, kernel: ConstantKernel) -> Blocks:
-        value = float(kernel.constant_value)
-        pull_back = (lambda K_bar: [value * _sum(K_bar)]) if any(self.free) else no_parameters
-        block = Gram(value, pull_back)
+        block = self.diagonal(kernel)
         return lambda rows, columns: block
+
+    def diagonal(self, kernel: ConstantKernel) -> Cross:
+        value = float(kernel.constant_value)
+        return Cross(value, self._by_theta(value), no_move)
 
 
 @term_for(WhiteKernel)
-class _White(Term):
-    """σ² δ[i − j]: by index, never by distance."""
-
-    @classmethod
-    def is_covariance(cls, kernel: WhiteKernel) -> bool:
-        """If it is not negative."""
-        return bool(kernel.noise_level >= 0)
+class _White(_OneParameter):
+    """σ² δ[i − j]: by index, never by distance, so that it is zero in rectangles."""
 
     def blocks(self, kernel: WhiteKernel) -> Blocks:
+        if self.points.right is not None:
+            zero = Cross(0.0, self._by_theta(0.0), no_move)
+            return lambda rows, columns: zero
         value = float(kernel.noise_level)
 
-        def block(rows: slice, columns: slice) -> Gram:
-            width = columns.stop - columns.start
+        def block(rows: slice, columns: slice) -> Cross:
+            height, width = rows.stop - rows.start, columns.stop - columns.start
 
-            def pull_back(K_bar: Matrix) -> list[float]:
-                return [value * float(diagonal(K_bar[:width, :]).sum())]
+            def by_theta(K_bar: Matrix) -> list[float]:
+                return [value * float(diagonal(K_bar[:width, :]).sum())] if any(self.free) else []
 
-            K = self.points.identity(rows, columns)
-            K *= value
-            return Gram(K, pull_back if any(self.free) else no_parameters)
+            K = self.points.place.give(value * np.eye(height, width))
+            return Cross(K, by_theta, no_move)
 
         return block
 
+    def diagonal(self, kernel: WhiteKernel) -> Cross:
+        value = float(kernel.noise_level)
+        return Cross(value, self._by_theta(value), no_move)
+
 
 @term_for(DotProduct)
-class _DotProduct(Term):
+class _DotProduct(_OneParameter):
     """σ₀² + x·x'."""
-
-    @classmethod
-    def is_covariance(cls, kernel: DotProduct) -> bool:
-        """Of a linear function."""
-        return True
 
     def blocks(self, kernel: DotProduct) -> Blocks:
         (left, right), offset = self.points.raw, float(kernel.sigma_0**2)
-        pull_back = (lambda K_bar: [2.0 * offset * _sum(K_bar)]) if any(self.free) else no_parameters
-        return lambda rows, columns: Gram(left[rows, :] @ right[columns, :].T + offset, pull_back)
+        by_theta = self._by_theta(2.0 * offset)
 
+        def block(rows: slice, columns: slice) -> Cross:
+            a, b = left[rows, :], right[columns, :]
+            return Cross(a @ b.T + offset, by_theta, lambda K_bar: K_bar.T @ a)
 
-def _sum(K_bar: Matrix) -> float:
-    return float(namespace(K_bar).sum(K_bar))
+        return block
+
+    def diagonal(self, kernel: DotProduct) -> Cross:
+        (X, _), offset = self.points.raw, float(kernel.sigma_0**2)
+        return Cross(np.einsum("ij,ij->i", X, X) + offset, self._by_theta(2.0 * offset), no_move)

@@ -1,18 +1,22 @@
 """Kernels of the distance between two points.
 
-With s = Σₖ (xₖ − x'ₖ)²/ℓₖ² the gradient by log ℓₖ is (xₖ − x'ₖ)²/ℓₖ² times −2 ∂K/∂s. A profile is
-the function s ↦ (K, −2 ∂K/∂s); all else is common to them.
+Each is a function of s = Σₖ (xₖ − x'ₖ)²/ℓₖ², with one length ℓ or one for every feature, and may have
+a second parameter. With the slope −2 ∂K/∂s, the derivative by log ℓₖ is (xₖ − x'ₖ)²/ℓₖ² times the
+slope, and the derivative by x'ₖ is (xₖ − x'ₖ)/ℓₖ² times the slope.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from itertools import compress
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ExpSineSquared, Kernel, Matern, RationalQuadratic
 
 from postlin._typing import Array
-from postlin.kernels.terms import Blocks, Gram, PullBack, Term, no_parameters, term_for
+from postlin.kernels.terms import Blocks, Cross, Term, no_move, term_for
+from postlin.kernels.tree import SMOOTHNESS
 from postlin.linalg.arrays import (
     Matrix,
     column_products,
@@ -26,194 +30,143 @@ from postlin.linalg.arrays import (
 #: Features that reach farther than this, in length scales, cancel in the product form.
 _FAR = 1e3
 
-Profile = Callable[[Matrix], tuple[Matrix, Matrix]]
+
+class Radial(NamedTuple):
+    """K as a function of s, and what is computed only when derivatives are wanted."""
+
+    K: Matrix
+    slope: Callable[[], Matrix]  # −2 ∂K/∂s
+    by_parameters: Callable[[], tuple[Matrix, ...]]  # ∂K/∂ log of each parameter, if isotropic
 
 
-def _squared_exponential(s: Matrix) -> tuple[Matrix, Matrix]:
-    K = namespace(s).exp(-0.5 * s)
-    return K, K
-
-
-def _matern_12(s: Matrix) -> tuple[Matrix, Matrix]:
+def _matern(nu: float, s: Matrix) -> tuple[Matrix, Matrix]:
+    """K and −2 ∂K/∂s of the Matérn kernel with a ν of ``SMOOTHNESS``."""
     xp = namespace(s)
-    r = xp.sqrt(s)
-    K = xp.exp(-r)
-    return K, ratio(K, r)
-
-
-def _matern_32(s: Matrix) -> tuple[Matrix, Matrix]:
-    xp = namespace(s)
-    r = xp.sqrt(3.0 * s)
+    if nu == np.inf:
+        K = xp.exp(-0.5 * s)
+        return K, K
+    r = xp.sqrt(s if nu == 0.5 else 2.0 * nu * s)
     decay = xp.exp(-r)
-    return (1.0 + r) * decay, 3.0 * decay
-
-
-def _matern_52(s: Matrix) -> tuple[Matrix, Matrix]:
-    xp = namespace(s)
-    r = xp.sqrt(5.0 * s)
-    decay = xp.exp(-r)
+    if nu == 0.5:
+        return decay, ratio(decay, r)
+    if nu == 1.5:
+        return (1.0 + r) * decay, 3.0 * decay
     return (1.0 + r + r**2 / 3.0) * decay, 5.0 / 3.0 * (1.0 + r) * decay
 
 
-_MATERN: dict[float, Profile] = {
-    0.5: _matern_12,
-    1.5: _matern_32,
-    2.5: _matern_52,
-    np.inf: _squared_exponential,
-}
-
-
-#: Squared distances to K and to its derivatives by the log-parameters, in the kernel's order.
-Isotropic = Callable[[Matrix], tuple[Matrix, Callable[[], tuple[Matrix, ...]]]]
-
-
-def _isotropic_blocks(free: list[bool], squared: Matrix, profile: Isotropic) -> Blocks:
-    def block(rows: slice, columns: slice) -> Gram:
-        K, derivatives = profile(squared[rows, columns])
-
-        def pull_back(K_bar: Matrix) -> list[float]:
-            wanted = compress(derivatives(), free)
-            return [inner_product(K_bar, by_parameter) for by_parameter in wanted]
-
-        return Gram(K, pull_back if any(free) else no_parameters)
-
-    return block
-
-
 class _Stationary(Term):
-    """A profile with one length scale or with one for every feature."""
-
-    @classmethod
-    def needs_distances(cls, kernel: Kernel) -> bool:
-        """Only if there is but one length scale."""
-        return not kernel.anisotropic
-
-    @classmethod
-    def is_covariance(cls, kernel: Kernel) -> bool:
-        """In any number of dimensions."""
-        return True
-
-    def blocks(self, kernel: Kernel) -> Blocks:
-        profile = _MATERN[kernel.nu] if isinstance(kernel, Matern) else _squared_exponential
-        if kernel.anisotropic:
-            return self._anisotropic(profile, np.asarray(kernel.length_scale))
-        scale = _inverse_square(kernel)
-
-        def isotropic(squared: Matrix) -> tuple[Matrix, Callable[[], tuple[Matrix]]]:
-            s = scale * squared
-            K, slope = profile(s)
-            return K, lambda: (slope * s,)
-
-        return _isotropic_blocks(self.free, self.points.squared_distances, isotropic)
-
-    def _anisotropic(self, profile: Profile, length_scale: Array) -> Blocks:
-        features = self.points.left.shape[1]
-        if len(length_scale) != features:
-            raise ValueError(f"{len(length_scale)} length scales for {features} features.")
-        scale = self.points.place.put(length_scale)
-        X, Y = self.points.left / scale, self.points.right / scale
-        far = np.flatnonzero(np.abs(on_host(X)).max(axis=0) > _FAR)
-
-        def block(rows: slice, columns: slice) -> Gram:
-            left, right = X[rows, :], Y[columns, :]
-            K, slope = profile(squared_distances(left, right))
-            return Gram(K, _by_features(left, right, slope, far) if any(self.free) else no_parameters)
-
-        return block
-
-
-def _by_features(left: Matrix, right: Matrix, slope: Matrix, far: np.ndarray) -> PullBack:
-    """Σᵢⱼ Wᵢⱼ (xᵢ − xⱼ)² for all features at once, W = K̄ ∘ slope."""
-    xp = namespace(left)
-
-    def pull_back(K_bar: Matrix) -> list[float]:
-        W = K_bar * slope
-        sums = xp.sum(W, axis=1) @ left**2 + xp.sum(W, axis=0) @ right**2
-        sums -= 2.0 * column_products(left, W @ right)
-        squares: Array = np.array(on_host(sums))
-        for k in map(int, far):
-            squares[k] = inner_product(W, (left[:, k][:, None] - right[:, k][None, :]) ** 2)
-        return [float(s) for s in squares]
-
-    return pull_back
-
-
-@term_for(RBF)
-class _RBF(_Stationary):
-    pass
-
-
-@term_for(Matern)
-class _Matern(_Stationary):
-    @classmethod
-    def suits(cls, kernel: Matern) -> bool:
-        """Half-integers up to 5/2, and infinity; others need a Bessel function."""
-        return kernel.nu in _MATERN
-
-
-class _Isotropic(Term):
-    """Kernels with one length scale only and a second parameter."""
-
-    @classmethod
-    def needs_distances(cls, kernel: Kernel) -> bool:
-        """Always."""
-        return True
-
-    def blocks(self, kernel: Kernel) -> Blocks:
-        return _isotropic_blocks(self.free, self.points.squared_distances, self._profile(kernel))
+    @staticmethod
+    def _lengths(kernel: Kernel) -> Array:
+        """The length ℓ, or the lengths ℓₖ of all features, that distances are divided by."""
+        return np.asarray(float(np.squeeze(kernel.length_scale)))
 
     @staticmethod
     @abstractmethod
-    def _profile(kernel: Kernel) -> Isotropic:
-        """K and its derivatives as functions of the squared distance."""
+    def _radial(kernel: Kernel, s: Matrix) -> Radial:
+        """K and its derivatives as functions of s."""
+
+    @classmethod
+    def needs_distances(cls, kernel: Kernel) -> bool:
+        return not getattr(kernel, "anisotropic", False)
+
+    def diagonal(self, kernel: Kernel) -> Cross:
+        return Cross(1.0, lambda k_bar: [0.0] * int(kernel.n_dims), no_move)
+
+    def blocks(self, kernel: Kernel) -> Blocks:
+        points, lengths = self.points, self._lengths(kernel)
+        (X, Z), many = points.centred, lengths.ndim > 0
+        if many and len(lengths) != X.shape[1]:
+            raise ValueError(f"{len(lengths)} length scales for {X.shape[1]} features.")
+        scale = points.place.put(lengths) if many else float(lengths)
+        squared = None if many else points.squared_distances
+        left = X / scale
+        right = left if Z is X else Z / scale
+
+        def block(rows: slice, columns: slice) -> Cross:
+            a, b = left[rows, :], right[columns, :]
+            s = squared_distances(a, b) if squared is None else scale**-2 * squared[rows, columns]
+            K, slope, by_parameters = self._radial(kernel, s)
+
+            def by_features(K_bar: Matrix) -> list[float]:
+                far = np.flatnonzero(points.reach > _FAR * lengths)
+                return _weighted_squares(K_bar * slope(), a, b, far) if any(self.free) else []
+
+            # the derivatives hold on to the matrices that they need, and to no others
+            by_theta = by_features if many else partial(self._by_parameters, by_parameters)
+            return Cross(K, by_theta, lambda K_bar: _pulls(K_bar * slope(), a, b) / scale)
+
+        return block
+
+    def _by_parameters(self, by: Callable[[], tuple[Matrix, ...]], K_bar: Matrix) -> list[float]:
+        wanted = compress(by(), self.free) if any(self.free) else ()
+        return [inner_product(K_bar, by_parameter) for by_parameter in wanted]
+
+
+def _weighted_squares(W: Matrix, left: Matrix, right: Matrix, far: np.ndarray) -> list[float]:
+    """Σᵢⱼ Wᵢⱼ (xᵢₖ − x'ⱼₖ)² for every feature k; of those in ``far`` without products, which cancel."""
+    xp = namespace(left)
+    sums = xp.sum(W, axis=1) @ left**2 + xp.sum(W, axis=0) @ right**2
+    sums -= 2.0 * column_products(W.T @ left, right)
+    squares: Array = np.array(on_host(sums))
+    for k in map(int, far):
+        squares[k] = inner_product(W, (left[:, k][:, None] - right[:, k][None, :]) ** 2)
+    return [float(s) for s in squares]
+
+
+def _pulls(W: Matrix, left: Matrix, right: Matrix) -> Matrix:
+    """Σᵢ Wᵢⱼ (xᵢ − x'ⱼ) for every column j."""
+    return W.T @ left - namespace(W).sum(W, axis=0)[:, None] * right
+
+
+@term_for(RBF, Matern)
+class _Matern(_Stationary):
+    @classmethod
+    def suits(cls, kernel: RBF | Matern) -> bool:
+        return type(kernel) is RBF or kernel.nu in SMOOTHNESS
+
+    @staticmethod
+    def _lengths(kernel: RBF | Matern) -> Array:
+        return np.squeeze(np.asarray(kernel.length_scale, float))
+
+    @staticmethod
+    def _radial(kernel: RBF | Matern, s: Matrix) -> Radial:
+        K, slope = _matern(np.inf if type(kernel) is RBF else kernel.nu, s)
+        return Radial(K, lambda: slope, lambda: (slope * s,))
 
 
 @term_for(RationalQuadratic)
-class _RationalQuadratic(_Isotropic):
-    """(1 + s/2α)^−α; parameters α and ℓ."""
-
-    @classmethod
-    def is_covariance(cls, kernel: Kernel) -> bool:
-        """A mixture of squared exponentials."""
-        return bool(kernel.alpha > 0)
+class _RationalQuadratic(_Stationary):
+    """(1 + s/2α)^−α, a mixture of squared exponentials; parameters α and ℓ."""
 
     @staticmethod
-    def _profile(kernel: RationalQuadratic) -> Isotropic:
-        alpha, scale = float(kernel.alpha), _inverse_square(kernel)
+    def _radial(kernel: RationalQuadratic, s: Matrix) -> Radial:
+        alpha, log = float(kernel.alpha), namespace(s).log
+        base = 1.0 + s / (2.0 * alpha)
+        K = base**-alpha
 
-        def profile(squared: Matrix) -> tuple[Matrix, Callable[[], tuple[Matrix, Matrix]]]:
-            log = namespace(squared).log
-            s = scale * squared
-            base = 1.0 + s / (2.0 * alpha)
-            K = base**-alpha
-            return K, lambda: (K * (0.5 * s / base - alpha * log(base)), K * s / base)
+        def by_parameters() -> tuple[Matrix, Matrix]:
+            return K * (0.5 * s / base - alpha * log(base)), K * s / base
 
-        return profile
+        return Radial(K, lambda: K / base, by_parameters)
 
 
 @term_for(ExpSineSquared)
-class _ExpSineSquared(_Isotropic):
-    """exp(−2 sin²(π d/p)/ℓ²); parameters ℓ and p."""
+class _ExpSineSquared(_Stationary):
+    """exp(−2 sin²(π d/p)/ℓ²); parameters ℓ and p, of which p/π is what distances d are divided by."""
 
     @staticmethod
-    def _profile(kernel: ExpSineSquared) -> Isotropic:
-        period, scale = float(kernel.periodicity), _inverse_square(kernel)
+    def _lengths(kernel: ExpSineSquared) -> Array:
+        return np.asarray(float(kernel.periodicity) / np.pi)
 
-        def profile(squared: Matrix) -> tuple[Matrix, Callable[[], tuple[Matrix, Matrix]]]:
-            xp = namespace(squared)
-            angle = np.pi / period * xp.sqrt(squared)
-            sine = xp.sin(angle)
-            K = xp.exp(-2.0 * scale * sine**2)
+    @staticmethod
+    def _radial(kernel: ExpSineSquared, s: Matrix) -> Radial:
+        xp, scale = namespace(s), float(np.squeeze(kernel.length_scale)) ** -2
+        angle = xp.sqrt(s)
+        sine = xp.sin(angle)
+        K = xp.exp(-2.0 * scale * sine**2)
 
-            def derivatives() -> tuple[Matrix, Matrix]:
-                common = 4.0 * scale * K * sine
-                return common * sine, common * angle * xp.cos(angle)
+        def by_parameters() -> tuple[Matrix, Matrix]:
+            common = 4.0 * scale * K * sine
+            return common * sine, common * angle * xp.cos(angle)
 
-            return K, derivatives
-
-        return profile
-
-
-def _inverse_square(kernel: Kernel) -> float:
-    """1/ℓ² of a kernel with one length scale."""
-    return float(np.squeeze(kernel.length_scale)) ** -2
+        return Radial(K, lambda: 4.0 * scale * K * xp.cos(angle) * ratio(sine, angle), by_parameters)

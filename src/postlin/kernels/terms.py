@@ -1,224 +1,237 @@
-"""What a kernel bound to data is: blocks of a covariance matrix, and their pull-backs.
+"""A kernel bound to points: its covariances, and their derivatives by θ and by the points.
 
-A ``Term`` keeps what depends on the data alone, so that distances are computed once a fit. Matrices
-are made and contracted block by block, the lower triangle only: beside K itself, and distances
-where a kernel is isotropic, nothing of its size is held unless n is small. They are made where the
-``Points`` say.
+Each kernel defines one formula, that of a block k(left, right). The square covariance of the training
+data is assembled from blocks of its lower triangle, and squared distances are computed once per fit:
+besides them and K no matrix of n² entries is held unless n is small. A rectangle k(X, Z) is one block,
+for which nothing is kept: each chunk of rows X meets the inducing points Z once per pass.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from functools import cache, cached_property
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
 from postlin._validation import check_covariance
-from postlin.linalg.arrays import HOST, Matrix, Place, squared_distances
+from postlin.kernels.tree import is_covariance, parts
+from postlin.linalg.arrays import HOST, Matrix, Place, as_matrix, namespace, on_host, squared_distances
 from postlin.linalg.threads import FEW_ROWS
 from postlin.linalg.tiles import mirror, wide_panels
-from postlin.linalg.triangles import diagonal_of, lower_panels, mirror_panels
+from postlin.linalg.triangles import lower_panels, mirror_panels
 
-#: Contracts a block of K̄ to the kernel's free log-parameters.
-PullBack = Callable[[Matrix], list[float]]
+#: The step of central differences by a log-parameter: errors of about 1e-10.
+_STEP = 1e-5
+
+#: Points as a kernel accepts them; most kernels need an array of numbers.
+Inputs = Sequence[object] | np.ndarray
+
+#: Contracts K̄ = ∂ log Z/∂K, or a block of it, with ∂K/∂θ for the free log-parameters θ.
+ByTheta = Callable[[Matrix], list[float]]
 
 
 class Gram(NamedTuple):
-    """A covariance matrix (or a number that stands for a constant one) and its pull-back."""
+    """A square covariance matrix, or the number that all its entries equal, and its pull-back."""
 
     K: Matrix
-    pull_back: PullBack
+    pull_back: ByTheta
 
 
-#: Rows and columns of a covariance matrix, which begin at the same index, to that block of it.
-Blocks = Callable[[slice, slice], Gram]
+class Cross(NamedTuple):
+    """A block k(left, right), or the number that all its entries equal, and its derivatives."""
+
+    K: Matrix
+    by_theta: ByTheta
+    by_right: Callable[[Matrix], Matrix]  # contracts K̄ with ∂K/∂right: an array like right, or 0.0
+
+
+class Diagonal(NamedTuple):
+    """The variance k(x, x) of every row, and the contraction of its derivatives with k̄."""
+
+    k: Array
+    by_theta: ByTheta
+
+
+#: Maps the slices of the rows and columns of a covariance to that block of it.
+Blocks = Callable[[slice, slice], Cross]
 
 
 class Points:
-    """The training data, what several kernels want to know about them, and where it is kept."""
+    """The points of a square covariance or, with ``right``, of the rows and columns of a rectangle.
 
-    def __init__(self, X: Any, place: Place | None = None) -> None:
+    ``place`` is where the matrices of these points are kept.
+    """
+
+    def __init__(self, X: Inputs, place: Place | None = None, right: Inputs | None = None) -> None:
         self.X = X
+        self.right = right
         self.n = len(X)
         self.place = place or HOST
 
     @cached_property
-    def left(self) -> Matrix:
-        """The rows less their mean, of which come the rows of a block."""
-        X = np.asarray(self.X, float)
-        return self.place.put(X - X.mean(axis=0))
-
-    @property
-    def right(self) -> Matrix:
-        """Those of which come its columns."""
-        return self.left
+    def raw(self) -> tuple[Matrix, Matrix]:
+        """The points of the rows and of the columns, unchanged."""
+        left = as_matrix(self.X, self.place)
+        return left, left if self.right is None else as_matrix(self.right, self.place)
 
     @cached_property
-    def raw(self) -> tuple[Matrix, Matrix]:
-        """Both as they are."""
-        X = self.place.put(np.atleast_2d(np.asarray(self.X, float)))
-        return X, X
+    def centred(self) -> tuple[Matrix, Matrix]:
+        """The points of the rows and of the columns less the mean of the latter."""
+        left, right = self.raw
+        centre = namespace(right).mean(right, axis=0)
+        moved = left - centre
+        return moved, moved if right is left else right - centre
+
+    @cached_property
+    def reach(self) -> Array:
+        """The largest distance of a row from that mean, feature by feature."""
+        largest: Array = np.abs(on_host(self.centred[0]).T, order="C").max(axis=1)
+        return largest
 
     def panels(self) -> Iterator[tuple[slice, slice]]:
-        """Rows and columns of the blocks in which matrices are made here: the lower triangle."""
-        n = self.n
-        return lower_panels(n) if self.place.is_host else wide_panels(n)
+        """The rows and columns of the blocks that cover the lower triangle of a square."""
+        return lower_panels(self.n) if self.place.is_host else wide_panels(self.n)
+
+    def empty_square(self) -> Matrix:
+        """An n × n matrix to be filled panel by panel."""
+        n, place = self.n, self.place
+        return np.empty((n, n), order="F") if place.is_host else place.zeros(n, n)
 
     @cached_property
-    def squared_distances(self) -> Matrix:
-        """Between all rows: the lower triangle."""
-        if self.place.is_host:
-            squared: Matrix = np.empty((self.n, self.n), order="F")
-        else:
-            squared = self.place.zeros(self.n, self.n)
+    def squared_distances(self) -> Matrix | None:
+        """The lower triangle of the squared distances of a square; None for a rectangle."""
+        if self.right is not None:
+            return None
+        (X, _), squared = self.centred, self.empty_square()
         for rows, columns in self.panels():
-            squared[rows, columns] = squared_distances(self.left[rows, :], self.right[columns, :])
+            squared[rows, columns] = squared_distances(X[rows, :], X[columns, :])
         return squared
-
-    def identity(self, rows: slice, columns: slice) -> Matrix:
-        """A block of the identity, which has the diagonal in its upper part; in LAPACK's order."""
-        height, width = rows.stop - rows.start, columns.stop - columns.start
-        if self.place.is_host:
-            one = np.zeros((height, width), order="F")
-            diagonal_of(one[:width])[:] = 1.0
-            return one
-        xp = self.place.xp
-        return xp.eye(height, width, dtype=xp.float64, device=self.place.device)
-
-
-class Across(Points):
-    """Training data, and new rows that come as columns."""
-
-    def __init__(self, X: Any, new: Any, place: Place) -> None:
-        super().__init__(X, place)
-        self.new = new
-
-    @cached_property
-    def right(self) -> Matrix:
-        """The new rows, less the mean of the training data."""
-        return self.place.put(np.asarray(self.new, float) - np.asarray(self.X, float).mean(axis=0))
-
-    @cached_property
-    def raw(self) -> tuple[Matrix, Matrix]:
-        """Both as they are."""
-        return self.place.put(self.X), self.place.put(self.new)
-
-    @cached_property
-    def squared_distances(self) -> Matrix:
-        """Between training data and new rows."""
-        return squared_distances(self.left, self.right)
-
-    def identity(self, rows: slice, columns: slice) -> Matrix:
-        """Nothing: a new row is no training row."""
-        return self.place.zeros(rows.stop - rows.start, columns.stop - columns.start)
 
 
 class Term(ABC):
-    """A kernel bound to training data."""
+    """A kernel bound to points, to be evaluated at any parameters of kernels of the same structure."""
 
     def __init__(self, kernel: Kernel, points: Points) -> None:
+        self.kernel = kernel
         self.points = points
-        self.free = [not parameter.fixed for parameter in kernel.hyperparameters]
+
+    @cached_property
+    def free(self) -> list[bool]:
+        """Whether each parameter of a simple kernel is free, in scikit-learn's order (alphabetical)."""
+        given = vars(self.kernel)  # kernel.hyperparameters takes five times as long
+        bounds = [given[name] for name in sorted(given) if name.endswith("_bounds")]
+        return [not (isinstance(pair, str) and pair == "fixed") for pair in bounds]
 
     @classmethod
     def suits(cls, kernel: Kernel) -> bool:
-        """Whether the kernel, which is of the type registered, can be treated here."""
+        """Whether this term can evaluate the kernel, which has the registered type."""
         return True
 
     @classmethod
     def needs_distances(cls, kernel: Kernel) -> bool:
-        """Whether distances between all points are kept for it."""
-        return False
-
-    @classmethod
-    def is_covariance(cls, kernel: Kernel) -> bool:
-        """Whether it is known to be one on all data, so that nobody need look."""
+        """Whether the squared distances between all training points are kept for this kernel."""
         return False
 
     @abstractmethod
     def blocks(self, kernel: Kernel) -> Blocks:
-        """Blocks of K at the parameters of ``kernel``, which has the structure of this term's."""
+        """The function that computes a block of the covariance; rectangles have no white noise.
+
+        In a square, the rows and the columns of a block begin at the same index.
+        """
+
+    @abstractmethod
+    def diagonal(self, kernel: Kernel) -> Cross:
+        """The variances k(x, x) as a vector, or the number that all of them equal; no ``by_right``."""
 
     def gram(self, kernel: Kernel) -> Gram:
-        """K at the parameters of ``kernel``, symmetric and whole."""
+        """The whole square covariance at the parameters of ``kernel``."""
         blocks, points = self.blocks(kernel), self.points
-        if points.n <= FEW_ROWS:
-            blocks = _made_once(blocks)
-        return Gram(_assemble(blocks, points), lambda K_bar: _contract(blocks, points, K_bar))
+
+        def made() -> Iterator[_Panel]:
+            return ((rows, columns, blocks(rows, columns)) for rows, columns in points.panels())
+
+        kept = list(made()) if points.n <= FEW_ROWS else None  # the pull-back need not make them again
+        return Gram(_assemble(kept or made(), points), lambda K_bar: _contract(kept or made(), K_bar))
 
 
-def _made_once(blocks: Blocks) -> Blocks:
-    """The same blocks, kept for the pull-back, which then need not evaluate anything again."""
-    made: dict[int, Gram] = {}
-
-    def block(rows: slice, columns: slice) -> Gram:
-        if columns.start not in made:
-            made[columns.start] = blocks(rows, columns)
-        return made[columns.start]
-
-    return block
+_Panel = tuple[slice, slice, Cross]
 
 
-def _assemble(blocks: Blocks, points: Points) -> Matrix:
-    n, place = points.n, points.place
-    K: Matrix = np.empty((n, n), order="F") if place.is_host else place.zeros(n, n)
-    for rows, columns in points.panels():
-        block = blocks(rows, columns).K
-        if np.ndim(block) == 0:
-            return block
-        K[rows, columns] = block
-    return mirror_panels(K).T if place.is_host else mirror(K)
+def _assemble(panels: Iterable[_Panel], points: Points) -> Matrix:
+    K = points.empty_square()
+    for rows, columns, block in panels:
+        if np.ndim(block.K) == 0:
+            return block.K
+        K[rows, columns] = block.K
+    return mirror_panels(K).T if points.place.is_host else mirror(K)
 
 
-def _contract(blocks: Blocks, points: Points, K_bar: Matrix) -> list[float]:
-    """K̄ is symmetric: what stands below the corners on the diagonal counts twice."""
-    total: Any = 0.0
-    for rows, columns in points.panels():
+def _contract(panels: Iterable[_Panel], K_bar: Matrix) -> list[float]:
+    """The derivatives by θ from a symmetric K̄: entries below the diagonal blocks count twice."""
+    found = []
+    for rows, columns, block in panels:
         part = 2.0 * K_bar[rows, columns]
         part[: columns.stop - columns.start, :] *= 0.5
-        total = total + np.array(blocks(rows, columns).pull_back(part))
-    return [float(t) for t in total]
+        found.append(block.by_theta(part))
+    return [float(sum(by_parameter)) for by_parameter in zip(*found, strict=True)]
 
 
 class _Fallback(Term):
-    """Any other kernel, whole, and by its own gradient."""
+    """A kernel without a formula here: scikit-learn's values, and its gradient tensor for squares.
+
+    scikit-learn has no gradients of rectangles and diagonals: these are central differences.
+    """
 
     def gram(self, kernel: Kernel) -> Gram:
-        def pull_back(K_bar: Array) -> list[float]:
-            return [float(g) for g in np.einsum("ij,ijp->p", K_bar, self._gradient(kernel))]
-
-        return Gram(np.array(kernel(self.points.X)), pull_back)  # which is ours to change
-
-    def _gradient(self, kernel: Kernel) -> Array:
-        gradient: Array = kernel(self.points.X, eval_gradient=True)[1]
-        return gradient
+        everything = slice(0, self.points.n)
+        block = self.blocks(kernel)(everything, everything)
+        return Gram(np.array(block.K), block.by_theta)  # a copy: the kernel may own its matrix
 
     def blocks(self, kernel: Kernel) -> Blocks:
-        K = kernel(self.points.X)
-        gradient = cache(lambda: self._gradient(kernel))
+        X, Z = self.points.X, self.points.right
+        if Z is not None:
+            rectangle = self._differenced(kernel, lambda other: other(X, Z))
+            return lambda rows, columns: rectangle
+        K, gradient = kernel(X), cache(lambda: kernel(X, eval_gradient=True)[1])
 
-        def block(rows: slice, columns: slice) -> Gram:
-            def pull_back(K_bar: Array) -> list[float]:
-                part = gradient()[rows, columns]
-                return [float(g) for g in np.einsum("ij,ijp->p", K_bar, part)]
+        def block(rows: slice, columns: slice) -> Cross:
+            def by_theta(K_bar: Array) -> list[float]:
+                return [float(g) for g in np.einsum("ij,ijp->p", K_bar, gradient()[rows, columns])]
 
-            return Gram(K[rows, columns], pull_back)
+            return Cross(K[rows, columns], by_theta, partial(_unknown, kernel))
 
         return block
 
+    def diagonal(self, kernel: Kernel) -> Cross:
+        return self._differenced(kernel, lambda other: other.diag(self.points.X))
 
-#: Terms by the type of kernel; a subclass of a kernel is another kernel.
+    @staticmethod
+    def _differenced(kernel: Kernel, values: Callable[[Kernel], Array]) -> Cross:
+        def by_theta(K_bar: Array) -> list[float]:
+            found = []
+            for step in _STEP * np.eye(kernel.n_dims):
+                up, down = (values(kernel.clone_with_theta(kernel.theta + h)) for h in (step, -step))
+                found.append(float(np.sum(K_bar * (up - down))) / (2.0 * _STEP))
+            return found
+
+        return Cross(np.array(values(kernel), np.float64), by_theta, partial(_unknown, kernel))
+
+
+def _unknown(kernel: Kernel, K_bar: Array) -> Array:
+    raise ValueError(f"the derivatives of {kernel} by points are not known: see moves_points.")
+
+
+#: The term of each type of kernel; a subclass of such a type is another kernel.
 _TERMS: dict[type[Kernel], type[Term]] = {}
 
 
 def term_for(*kernels: type[Kernel]) -> Callable[[type[Term]], type[Term]]:
-    """Register a term for types of kernels."""
+    """Register the decorated term for types of kernels."""
 
     def register(term: type[Term]) -> type[Term]:
-        for kernel in kernels:
-            _TERMS[kernel] = term
+        _TERMS.update(dict.fromkeys(kernels, term))
         return term
 
     return register
@@ -229,14 +242,23 @@ def _kind(kernel: Kernel) -> type[Term]:
     return term if term.suits(kernel) else _Fallback
 
 
-def bind(kernel: Kernel, X: Any, place: Place | None = None) -> Term:
-    """The term for a kernel on data, matrices to be kept at a place."""
-    points = X if isinstance(X, Points) else Points(X, place)
-    return _kind(kernel)(kernel, points)
+def _leaves(kernel: Kernel) -> list[Kernel]:
+    """The kernels that a sum, product or power is made of, down to those made of no others."""
+    inner = [] if _kind(kernel) is _Fallback else parts(kernel)
+    return [leaf for part in inner for leaf in _leaves(part)] or [kernel]
 
 
-def bind_checked(kernel: Kernel, X: Any, n: int, place: Place | None = None) -> Term:
-    """The term for a kernel on data; ``ValueError`` where it makes no covariance of them."""
+def _others(kernel: Kernel) -> list[Kernel]:
+    return [leaf for leaf in _leaves(kernel) if _kind(leaf) is _Fallback]
+
+
+def bind(kernel: Kernel, X: Inputs | Points, place: Place | None = None) -> Term:
+    """The term of a kernel on data, with its matrices kept at ``place``."""
+    return _kind(kernel)(kernel, X if isinstance(X, Points) else Points(X, place))
+
+
+def bind_checked(kernel: Kernel, X: Inputs | Points, n: int, place: Place | None = None) -> Term:
+    """The term of a kernel on data; ``ValueError`` if the kernel is not a covariance on them."""
     try:
         term = bind(kernel, X, place)
         K = full_gram(term.gram(kernel), n, place).K
@@ -249,14 +271,14 @@ def bind_checked(kernel: Kernel, X: Any, n: int, place: Place | None = None) -> 
     return term
 
 
-def is_covariance(kernel: Kernel) -> bool:
-    """Whether the kernel is known to be one on all data."""
-    return _kind(kernel).is_covariance(kernel)
+def moves_points(kernel: Kernel) -> bool:
+    """Whether the derivatives of the kernel by its points are known here."""
+    return not _others(kernel)
 
 
 def check_kernel(kernel: Kernel, place: Place) -> None:
-    """Only kernels with a term of their own can be evaluated elsewhere than on the CPU."""
-    others = [part for part in _leaves(kernel) if _kind(part) is _Fallback]
+    """Raise ``ValueError`` where only scikit-learn can evaluate the kernel, and not at ``place``."""
+    others = _others(kernel)
     if others and not place.is_host:
         names = ", ".join(sorted(kind.__name__ for kind in _TERMS))
         raise ValueError(
@@ -266,42 +288,52 @@ def check_kernel(kernel: Kernel, place: Place) -> None:
         )
 
 
-def cross_covariance(kernel: Kernel, X: Any, new: Any, place: Place | None) -> Matrix:
-    """k(training, new), at a place."""
-    if place is None or place.is_host:
-        return kernel(X, new)
-    blocks = bind(kernel, Across(X, new, place)).blocks(kernel)
-    K = blocks(slice(0, len(X)), slice(0, len(new))).K
-    return K if np.ndim(K) else place.zeros(len(X), len(new)) + K
-
-
 def matrices_held(kernel: Kernel) -> int:
-    """How many matrices of n² a fit with this kernel holds beside K and what inference needs."""
-    parts = list(_leaves(kernel))
-    distances = any(_kind(part).needs_distances(part) for part in parts)
-    # of other kernels the gradient tensor, and about as much again while it is made
-    others = sum(1 + 2 * int(part.n_dims) for part in parts if _kind(part) is _Fallback)
-    return int(distances) + others
-
-
-def _leaves(kernel: Kernel) -> list[Kernel]:
-    inner = [getattr(kernel, name) for name in ("k1", "k2", "kernel") if hasattr(kernel, name)]
-    if not inner or _kind(kernel) is _Fallback:
-        return [kernel]
-    return [leaf for part in inner for leaf in _leaves(part)]
+    """The number of n × n matrices that a fit with this kernel holds besides K and inference's own."""
+    distances = any(_kind(leaf).needs_distances(leaf) for leaf in _leaves(kernel))
+    # other kernels hold the gradient tensor, and about as much again while it is computed
+    return int(distances) + sum(1 + 2 * int(other.n_dims) for other in _others(kernel))
 
 
 def full_gram(gram: Gram, n: int, place: Place | None = None) -> Gram:
-    """``gram`` with its covariance as a full matrix, stored row by row."""
-    place = place or HOST
-    if np.ndim(gram.K) == 0:
-        K = place.zeros(n, n)
-        K += gram.K
-    else:
-        K = np.ascontiguousarray(gram.K) if place.is_host else gram.K
-    return gram._replace(K=K)
+    """``gram`` with K as a full matrix, stored row by row."""
+    K = _filled(gram.K, (n, n), place or HOST)
+    return gram._replace(K=np.ascontiguousarray(K) if isinstance(K, np.ndarray) else K)
 
 
-def no_parameters(K_bar: Array) -> list[float]:
-    """The pull-back of a kernel without free parameters."""
-    return []
+def cross(kernel: Kernel, X: Inputs, Z: Inputs, place: Place | None = None) -> Cross:
+    """The rectangle k(X, Z), without white noise, and its derivatives by θ and by Z."""
+    blocks = bind(kernel, Points(X, place, Z)).blocks(kernel)
+    return blocks(slice(0, len(X)), slice(0, len(Z)))
+
+
+def full_cross(kernel: Kernel, X: Inputs, Z: Inputs, place: Place | None = None) -> Cross:
+    """``cross`` with K as a full matrix, which the caller may overwrite."""
+    found = cross(kernel, X, Z, place)
+    return found._replace(K=_filled(found.K, (len(X), len(Z)), place or HOST))
+
+
+def cross_covariance(kernel: Kernel, X: Inputs, new: Inputs, place: Place | None) -> Matrix:
+    """The covariance k(X, new) of training rows and new rows, at ``place``."""
+    on_cpu = place is None or place.is_host
+    return kernel(X, new) if on_cpu else full_cross(kernel, X, new, place).K
+
+
+def diagonal(kernel: Kernel, X: Inputs) -> Diagonal:
+    """The variances k(x, x) of the rows of X, white noise included, and their derivatives by θ."""
+    found = bind(kernel, X).diagonal(kernel)
+    return Diagonal(found.K if np.ndim(found.K) else np.full(len(X), found.K), found.by_theta)
+
+
+def _filled(K: Matrix, shape: tuple[int, int], place: Place) -> Matrix:
+    """K as a matrix, also where it is the number that all entries equal."""
+    if np.ndim(K):
+        return K
+    matrix = place.zeros(*shape)
+    matrix += K
+    return matrix
+
+
+def no_move(K_bar: Matrix) -> float:
+    """The derivative by the points of a kernel that does not depend on them: zero."""
+    return 0.0

@@ -14,8 +14,7 @@ from postlin.inference.sparse.passes import Evidence, EvidencePass
 from postlin.inference.sparse.posterior import JITTER, Basis, SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
 from postlin.inference.sparse.solver import AfterPass, record_of_passes, residual_of, solve
-from postlin.kernels import WhiteSplit, split_white
-from postlin.kernels.rectangles import moves_points
+from postlin.kernels import WhiteSplit, moves_points, split_white
 from postlin.learning.hyperparameters import Hyperparameters, WithPoints
 from postlin.learning.models import Model
 from postlin.likelihoods import BinaryLikelihood, WithNoise

@@ -18,7 +18,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array, Marginals
 from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
-from postlin.kernels.rectangles import Cross, Diagonal, cross, diagonal, full_cross
+from postlin.kernels import Cross, Diagonal, cross, diagonal, full_cross
 from postlin.linalg.triangles import Triangle
 
 #: Rows that k-means looks at, for every point that it is to find.
