@@ -5,6 +5,7 @@ A new binary likelihood is one file with a subclass of ``BinaryLikelihood`` and 
 
 from postlin.likelihoods.base import BinaryLikelihood, Jet, Likelihood
 from postlin.likelihoods.conditional_moments import ConditionalMoments
+from postlin.likelihoods.density import DensityLikelihood
 from postlin.likelihoods.logit import Logit
 from postlin.likelihoods.noisy_threshold import NoisyThreshold
 from postlin.likelihoods.probit import Probit
@@ -24,6 +25,7 @@ __all__ = [
     "REGISTRY",
     "BinaryLikelihood",
     "ConditionalMoments",
+    "DensityLikelihood",
     "Jet",
     "Likelihood",
     "Logit",

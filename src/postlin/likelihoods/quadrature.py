@@ -27,6 +27,14 @@ def gauss_legendre(order: int) -> tuple[Array, Array]:
 
 
 @cache
+def gauss_lobatto(order: int) -> tuple[Array, Array]:
+    """Gauss–Lobatto nodes, which include both ends, and weights on (0, 1)."""
+    last = np.polynomial.Legendre.basis(order - 1)
+    nodes = np.concatenate([[-1.0], last.deriv().roots(), [1.0]])
+    return 0.5 * (nodes + 1.0), 1.0 / (order * (order - 1) * last(nodes) ** 2)
+
+
+@cache
 def trapezoid(nodes: int) -> tuple[Array, Array]:
     """Equidistant nodes and weights for the standard normal density, with Σ weights = Σ weights x² = 1.
 
