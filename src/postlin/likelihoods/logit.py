@@ -28,26 +28,26 @@ from postlin.likelihoods.quadrature import (
     gauss_legendre,
 )
 
-#: Below this variance Gauss–Hermite moments lose digits that the density form keeps.
+#: Below this variance moments at Gauss–Hermite nodes lose digits that ``by_density`` keeps.
 _SMALL_VARIANCE = 1e-4
-#: (largest √v, number of steps): the step stays below 0.41, and is 0.54 √v or less.
+#: (largest √v, number of steps): the step is below 0.41 and at most 0.54 √v.
 _TRAPEZOIDS = ((0.75, 32), (1.5, 64), (3.0, 128))
 
-#: Panels end where 1/(1+e^−x) changes its character, …
+#: Panels end at these x, where 1/(1+e^−x) changes its character, …
 _STRUCTURE = np.array([0.0, 1.5, 6.0, 25.0])
-#: … and at these multiples of the standard deviation of the Gaussian factor.
+#: … and where the Gaussian has fallen as far as at these multiples of its standard deviation.
 _LEVELS = np.array([4.0, 9.0])
 _NODES_PER_PANEL = 16
 
-#: Rows integrated at a time: their node arrays then stay in the processor's cache.
+#: Rows integrated together: their node arrays then stay in the processor's cache.
 _BLOCK = 64
 
 
 class Logit(BinaryLikelihood):
     """p(y=1|f) = 1/(1 + exp(−f)), integrated numerically.
 
-    By default by a quadrature that is accurate at every mean and variance. With ``order`` by
-    Gauss–Hermite quadrature of that order, as in the paper, which takes 10.
+    The default quadrature is accurate at every mean and variance. ``order`` asks for Gauss–Hermite
+    quadrature of that order instead; the paper uses 10.
     """
 
     name: ClassVar[str] = "logit"
@@ -57,12 +57,12 @@ class Logit(BinaryLikelihood):
         self.order = None if order is None else check_order(order, "order")
 
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
-        """The jets of both labels; at v = 0 those of the density."""
+        """The jets of both labels; at v = 0 those of log p(±1|f = m)."""
         m, v = np.broadcast_arrays(np.asarray(m, float), np.asarray(v, float))
         if not np.any(v > 0):
             return _density_jet(m), mirror(_density_jet(-m))
         if self.order is None:
-            # One integral for the less likely label; 1 − Z gives the other in full precision.
+            # Only the less likely label is integrated; 1 − Z gives the other in full precision.
             minor = _accurate_jet(-np.abs(m).ravel(), v.ravel())
             minor = Jet(*(a.reshape(m.shape) for a in minor))
             major = mirror(complement(minor))
@@ -85,7 +85,7 @@ def _log_density_slopes(p: Array, q: Array) -> Derivatives:
 def _accurate_jet(m: Array, v: Array) -> Jet:
     """The jet of log Z₊ for m ≤ 0."""
     jet = Jet(*(np.empty(m.shape) for _ in Jet._fields))
-    # Moments lose digits where the tilted density is nearly Gaussian, the density form elsewhere.
+    # Moments lose digits where the tilted density is nearly Gaussian, ``by_density`` elsewhere.
     nearly_gaussian = (v < 4.0) | (m + v < 0.0)
     for group in (nearly_gaussian, ~nearly_gaussian):
         rows = np.flatnonzero(group)
@@ -103,7 +103,7 @@ def _accurate_jet(m: Array, v: Array) -> Jet:
 
 
 def _hermite_jet(m: Array, v: Array, nodes: Array, weights: Array) -> Jet:
-    """The jet of log Z₊ by Gauss–Hermite quadrature about N(m, v), as the paper has it."""
+    """The jet of log Z₊ by Gauss–Hermite quadrature about N(m, v), as in the paper."""
     shift = np.sqrt(v)[..., None] * nodes
     f = m[..., None] + shift
     log_terms = log_expit(f) + np.log(weights)
@@ -119,7 +119,7 @@ def _hermite_jet(m: Array, v: Array, nodes: Array, weights: Array) -> Jet:
 
 
 class _Nodes(NamedTuple):
-    """Nodes ``f``, the logistic ``p`` and ``q`` = 1 − p there, normalised tilted weights, log Z."""
+    """Nodes f, p and q = 1 − p there, normalised weights of the tilted density, and log Z."""
 
     f: Array
     p: Array
@@ -129,7 +129,7 @@ class _Nodes(NamedTuple):
 
 
 def _tilted_nodes(m: Array, v: Array) -> Iterator[tuple[np.ndarray, _Nodes]]:
-    """(row indices, nodes) in blocks that together cover all rows; m ≤ 0 < v, both flat."""
+    """Yield (row indices, nodes) of blocks that together cover all rows, for flat m ≤ 0 < v."""
     sigma = np.sqrt(v)
     lower = 0.0
     for upper, steps in (*_TRAPEZOIDS, (np.inf, 0)):
@@ -137,10 +137,8 @@ def _tilted_nodes(m: Array, v: Array) -> Iterator[tuple[np.ndarray, _Nodes]]:
         lower = upper
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]
-            rule = (
-                _trapezoid(m[block], sigma[block], steps) if steps else _panels(m[block], sigma[block])
-            )
-            yield block, rule
+            here = m[block], sigma[block]
+            yield block, _trapezoid(*here, steps) if steps else _panels(*here)
 
 
 def _trapezoid(m: Array, sigma: Array, steps: int) -> _Nodes:
@@ -148,7 +146,7 @@ def _trapezoid(m: Array, sigma: Array, steps: int) -> _Nodes:
     v = sigma**2
     t = np.linspace(-REACH, REACH, steps + 1)
     top = np.minimum(m + v, 0.0)
-    beyond = np.maximum(m + v, 0.0) / sigma  # how far past 0 the left Gaussian would peak
+    beyond = np.maximum(m + v, 0.0) / sigma  # how far beyond 0 the left Gaussian has its maximum
     f = top + sigma * t
     e = np.exp(-np.abs(f))
     large = 1.0 / (1.0 + e)
@@ -166,7 +164,7 @@ def _trapezoid(m: Array, sigma: Array, steps: int) -> _Nodes:
 def _panels(m: Array, sigma: Array) -> _Nodes:
     right_x, right_w, right_e = _half_line(m, sigma)
     left_x, left_w, left_e = _half_line(-(m + sigma**2), sigma)
-    # Log-heights of the two tops: f = 0 where a half-line holds only a tail.
+    # The logarithms of both maxima, which lie at f = 0 where a half-line holds only a tail.
     right_top = -0.5 * (m / sigma) ** 2
     left_top = np.where(m + sigma**2 < 0, m + 0.5 * sigma**2, right_top)
     top = np.maximum(right_top, left_top)
@@ -184,14 +182,14 @@ def _panels(m: Array, sigma: Array) -> _Nodes:
 
 
 def _half_line(centre: Array, sigma: Array) -> tuple[Array, Array, Array]:
-    """Nodes x > 0, weights in units of √v and e^−x for a Gaussian N(centre, v) on x > 0.
+    """Nodes x, weights in units of √v and e^−x for a Gaussian N(centre, v) on x > 0.
 
-    The weights include 1/(1+e^−x) and the Gaussian, scaled to be 1 at its top on the half-line.
+    The weights include 1/(1+e^−x) and the Gaussian, scaled to a maximum of one on the half-line.
     """
     centre, sigma = centre[:, None], sigma[:, None]
     top = np.maximum(centre, 0.0)
     outside = np.minimum(centre, 0.0) / sigma
-    # Offsets from the top, in standard deviations, at which the Gaussian has fallen by a level.
+    # Distances from the maximum, in standard deviations, at which the Gaussian has fallen by a level.
     falls = _LEVELS**2 / (np.sqrt(outside**2 + _LEVELS**2) - outside)
     start = np.maximum(-top / sigma, -_LEVELS[-1])
     structure = np.clip((_STRUCTURE - top) / sigma, start, falls[:, -1:])

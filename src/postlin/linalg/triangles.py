@@ -1,9 +1,4 @@
-"""Solving with a small triangular matrix for many rows at a time.
-
-By matrix products alone, with the inverses of the blocks on the diagonal: NumPy's products let
-other threads run meanwhile, which SciPy's triangular solves do not, and are twice as fast on a
-chunk of rows.
-"""
+"""Triangles of symmetric matrices, panel by panel, and triangular solves for many rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,8 +11,8 @@ from scipy.linalg import blas, lapack, solve_triangular
 from postlin._typing import Array
 from postlin.linalg.threads import threads
 
-#: Entries of a panel, 256 KiB, the best of those measured: smaller ones cost calls, larger ones the
-#: cache; and the fewest columns.
+#: The number of entries of a panel, 256 KiB, and its fewest columns. This is the fastest size of those
+#: measured: smaller panels take more calls, larger ones leave the cache.
 _PANEL = 2**15
 _NARROW = 48
 #: Triangles of more rows than the first and up to the second are inverted in halves (measured).
@@ -25,26 +20,26 @@ _LEAF, _HALVED = 64, 1024
 
 
 def panels(n: int, width: int | None = None) -> Iterator[slice]:
-    """Consecutive columns of an n × n matrix."""
+    """Slices of consecutive columns of an n × n matrix."""
     width = width or max(_NARROW, _PANEL // n)
     for first in range(0, n, width):
         yield slice(first, min(first + width, n))
 
 
 def lower_panels(n: int) -> Iterator[tuple[slice, slice]]:
-    """(Rows, columns) of the panels that cover the lower triangle."""
+    """Slices (rows, columns) of the panels that cover the lower triangle."""
     for columns in panels(n):
         yield slice(columns.start, n), columns
 
 
 def times(matrix: Array, x: Array) -> Array:
-    """Symmetric matrix times vector, from the lower triangle."""
+    """The product of a symmetric matrix, given by its lower triangle, and a vector."""
     product: Array = blas.dsymv(1.0, matrix, x, lower=1)
     return product
 
 
 def clear_corners(matrix: Array, width: int | None = None) -> None:
-    """Put zeros above the diagonal in the blocks on it, where passes over the lower panels see them."""
+    """Set the entries above the diagonal to zero that passes over the lower panels read."""
     for columns in panels(len(matrix), width):
         np.copyto(matrix[columns, columns], 0.0, where=_above_diagonal(columns.stop - columns.start))
 
@@ -63,33 +58,33 @@ def _above_diagonal(n: int) -> NDArray[np.bool_]:
 
 
 def mirror_panels(matrix: Array) -> Array:
-    """Copy the lower triangle onto the upper one, in place, outside the blocks on the diagonal."""
+    """Copy the lower triangle onto the upper one, in place, except in the diagonal blocks."""
     for columns in panels(len(matrix)):
         matrix[columns, columns.stop :] = matrix[columns.stop :, columns].T
     return matrix
 
 
 def diagonal_of(matrix: Array) -> Array:
-    """The diagonal as something that can be written to, whatever the layout in memory."""
+    """The diagonal as a view that can be written to, whatever the layout in memory."""
     view: Array = np.einsum("ii->i", matrix)
     return view
 
 
 def gains_before(added: Array, before: Array, ends: Array) -> Array:
-    """1 − 1/L²ᵢᵢ to full precision, for a Cholesky factor L of B, whose inverse ends in 1/Lᵢᵢ.
+    """1 − 1/L²ᵢᵢ to full precision, for a Cholesky factor L of B.
 
-    Given are (B − I)ᵢᵢ, Σ_{k<i} L²ᵢₖ and 1/Lᵢᵢ. Where t = L²ᵢᵢ − 1 is small, only their difference
-    has its digits, and what is asked for is t/(1 + t).
+    The arguments are (B − I)ᵢᵢ, Σ_{k<i} L²ᵢₖ and 1/Lᵢᵢ. Where t = L²ᵢᵢ − 1 is small, it is accurate
+    only as the difference of the first two; the result is t/(1 + t).
     """
     weak = added < 1.0
-    t = np.where(weak, added - before, 0.0)  # of strong ones rounding may leave anything, even −1
+    t = np.where(weak, added - before, 0.0)  # rounding could make it −1 where it is large
     return np.where(weak, t / (1.0 + t), 1.0 - ends**2)
 
 
 def inverted(L: Array) -> Array:
-    """L⁻¹ in place of the lower triangular L.
+    """Replace the lower triangular L by L⁻¹, and return it.
 
-    In halves, which for one thread is up to twice as fast as LAPACK's way.
+    For one thread, inverting in halves is up to twice as fast as LAPACK.
     """
     return _inverted(L, _LEAF if len(L) <= _HALVED and threads() == 1 else len(L))
 
@@ -107,13 +102,17 @@ def _inverted(L: Array, leaf: int) -> Array:
     return L
 
 
-#: Columns solved for at a time, and rows, so that they stay in the cache.
+#: How many columns and rows are solved for at a time, so that they stay in the cache.
 _BLOCK, _ROWS = 64, 1024
 
 
 @dataclass(frozen=True, eq=False)
 class Triangle:
-    """A lower triangular matrix L."""
+    """A lower triangular matrix L, with solves for many rows by matrix products alone.
+
+    They use the inverses of the diagonal blocks. NumPy's products let other threads run meanwhile,
+    which SciPy's triangular solves do not, and are twice as fast on a chunk of rows.
+    """
 
     L: Array
 
@@ -125,7 +124,7 @@ class Triangle:
 
     @property
     def log_determinant(self) -> float:
-        """Log |L|."""
+        """log |L|."""
         return float(np.log(self.L.diagonal()).sum())
 
     @cached_property
