@@ -36,7 +36,7 @@ class NoisyThreshold(BinaryLikelihood):
         if not is_real(epsilon) or not 0.0 < float(epsilon) < 0.5:
             raise ValueError(
                 f"epsilon must lie strictly between 0 and 0.5, got {epsilon!r}: it is the "
-                "probability that a label is wrong; use the probit likelihood for none."
+                "probability that a label is wrong; use the probit likelihood if no label is wrong."
             )
         self.epsilon = float(epsilon)
         self.epsilon_bounds = epsilon_bounds

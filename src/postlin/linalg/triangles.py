@@ -15,7 +15,7 @@ from postlin.linalg.threads import threads
 #: measured: smaller panels take more calls, larger ones leave the cache.
 _PANEL = 2**15
 _NARROW = 48
-#: Triangles of more rows than the first and up to the second are inverted in halves (measured).
+#: Triangles with more than _LEAF and at most _HALVED rows are inverted in halves (measured).
 _LEAF, _HALVED = 64, 1024
 
 
