@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import JETS
 
-from postlin.likelihoods import REGISTRY, BinaryLikelihood, Logit, NoisyThreshold, Probit, WithNoise
+from postlin.likelihoods import (
+    REGISTRY,
+    BinaryLikelihood,
+    DensityLikelihood,
+    Logit,
+    NoisyThreshold,
+    Probit,
+    WithNoise,
+)
 from postlin.likelihoods.base import Response
 
 NAMES = sorted(REGISTRY)
@@ -28,7 +36,7 @@ def test_every_registered_likelihood_has_a_reference():
 
 def test_every_likelihood_of_the_package_is_registered_or_a_wrapper():
     ours = {k for k in all_subclasses(BinaryLikelihood) if k.__module__.startswith("postlin.")}
-    assert ours - set(REGISTRY.values()) == {BinaryLikelihood, WithNoise}
+    assert ours - set(REGISTRY.values()) == {BinaryLikelihood, DensityLikelihood, WithNoise}
 
 
 def assert_jet_matches(likelihood, reference, y, m, v):

@@ -1,29 +1,26 @@
-"""Likelihoods: one file each, holding the jet of log Z_y and nothing else.
+"""Likelihoods, each in a file of its own that computes the jets of log Z_y.
 
 A new binary likelihood is one file with a subclass of ``BinaryLikelihood`` and one line below.
 """
 
 from postlin.likelihoods.base import BinaryLikelihood, Jet, Likelihood
 from postlin.likelihoods.conditional_moments import ConditionalMoments
+from postlin.likelihoods.density import DensityLikelihood
 from postlin.likelihoods.logit import Logit
 from postlin.likelihoods.noisy_threshold import NoisyThreshold
 from postlin.likelihoods.probit import Probit
 from postlin.likelihoods.with_noise import WithNoise
 
-#: The likelihoods that have a name of their own, as ``likelihood="probit"``.
+#: The likelihoods that can be chosen by name, as in ``likelihood="probit"``.
 REGISTRY: dict[str, type[BinaryLikelihood]] = {
-    kind.name: kind
-    for kind in (
-        Probit,
-        Logit,
-        NoisyThreshold,
-    )
+    kind.name: kind for kind in (Probit, Logit, NoisyThreshold)
 }
 
 __all__ = [
     "REGISTRY",
     "BinaryLikelihood",
     "ConditionalMoments",
+    "DensityLikelihood",
     "Jet",
     "Likelihood",
     "Logit",

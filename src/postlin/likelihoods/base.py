@@ -1,4 +1,4 @@
-"""What a likelihood is to the rest of the library."""
+"""The interface of a likelihood, and the jets of log Z that a binary one consists of."""
 
 import copy
 from abc import ABC, abstractmethod
@@ -11,7 +11,7 @@ from postlin._typing import Array
 
 
 class Response(NamedTuple):
-    """Slope g and curvature ρ of the likelihood at N(m, v), with their derivatives there."""
+    """Slope g and curvature ρ of a likelihood at N(m, v), and their derivatives by m and v."""
 
     g: Array
     rho: Array
@@ -22,7 +22,7 @@ class Response(NamedTuple):
 
 
 class Change(NamedTuple):
-    """How log Z_y, slope and curvature change with a parameter of the likelihood."""
+    """Derivatives of log Z_y, slope g and curvature ρ by a parameter of the likelihood."""
 
     log_z: Array
     g: Array
@@ -30,7 +30,7 @@ class Change(NamedTuple):
 
 
 class Jet(NamedTuple):
-    """``log_z`` = log Z_y(m, v) and its first four derivatives in m: g, h, c, d."""
+    """log Z_y(m, v) and its first four derivatives in m: g, h, c, d."""
 
     log_z: Array
     g: Array
@@ -68,9 +68,9 @@ def mirror(jet: Jet) -> Jet:
 
 
 def both_labels(jet_of: Callable[[Array], Jet], z: Array) -> tuple[Jet, Jet]:
-    """The jets of log Z₊ and log Z₋ in m, for Z₋(m) = Z₊(−m) and ``jet_of`` that of log Z₊ by z ∝ m.
+    """The jets of log Z₊ and log Z₋ in m where Z₋(m) = Z₊(−m); ``jet_of`` maps z ∝ m to that of log Z₊.
 
-    Arrays go in one call; of scalars two calls are faster.
+    Both labels of an array take one call; for scalars two calls are faster.
     """
     if np.ndim(z) == 0:
         return jet_of(z), mirror(jet_of(-z))
@@ -79,19 +79,19 @@ def both_labels(jet_of: Callable[[Array], Jet], z: Array) -> tuple[Jet, Jet]:
 
 
 def with_label(y: Array, jet: Jet) -> Jet:
-    """The jet of log Z_y in m, for Z_y(m) = Z₊(y m) and ``jet`` that of log Z₊ at y m."""
+    """The jet of log Z_y at m where Z_y(m) = Z₊(y m), from the jet of log Z₊ at y m."""
     return Jet(jet.log_z, y * jet.g, jet.h, y * jet.c, jet.d)
 
 
 def select(choose: np.ndarray, if_true: Jet, if_false: Jet) -> Jet:
-    """Point by point, one jet or the other."""
+    """The first jet at the points that ``choose`` marks, and the second at the others."""
     return Jet(*(np.where(choose, a, b) for a, b in zip(if_true, if_false, strict=True)))
 
 
 def complement(jet: Jet) -> Jet:
     """The jet of log(1 − Z) from that of log Z; accurate while Z ≤ ½.
 
-    Works with the normalised derivatives Z⁽ᵏ⁾/Z, which change sign and scale together.
+    It uses the normalised derivatives Z⁽ᵏ⁾/Z: those of 1 − Z are theirs times −Z/(1 − Z).
     """
     log_z, g, h, c, d = jet
     odds = np.exp(log_z - np.log1p(-np.exp(log_z)))
@@ -109,23 +109,23 @@ def complement(jet: Jet) -> Jet:
 
 
 class Likelihood(ABC):
-    """p(y|f) as posterior linearisation sees it: its statistical linear regression."""
+    """p(y|f) as posterior linearisation needs it: the statistical linear regression of y on f."""
 
     name: ClassVar[str]
 
-    #: Whether there is a density p(y|f), as Laplace, EP and the cavity evidence need.
+    #: Whether p(y|f) is known, which Laplace, EP and the evidence from cavities need.
     has_density: ClassVar[bool] = True
 
     @abstractmethod
     def regression(self, y: Array, m: Array, v: Array) -> Response:
         """Slope A(y − E[y])/V and curvature A²/V of the regression of y on f ~ N(m, v).
 
-        V is the total variance of y, A the regression coefficient: paper eqs. (13), (14).
+        V is the total variance of y and A the regression coefficient: paper eqs. (13), (14).
         """
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Names of the attributes by which it can be differentiated."""
+        """Names of the attributes by which this likelihood can be differentiated."""
         return ()
 
     def regression_changes(self, y: Array, m: Array, v: Array) -> list[Change]:
@@ -134,7 +134,7 @@ class Likelihood(ABC):
 
     @abstractmethod
     def check_targets(self, y: Array) -> None:
-        """Raise ``ValueError`` where y is nothing this likelihood can explain."""
+        """Raise ``ValueError`` if y holds values that this likelihood cannot produce."""
 
     def __repr__(self) -> str:
         options = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
@@ -144,49 +144,49 @@ class Likelihood(ABC):
 class BinaryLikelihood(Likelihood):
     """p(y|f) for labels y ∈ {−1, +1}.
 
-    A subclass says its ``name`` and implements :meth:`jets`; one line in
-    ``likelihoods/__init__.py`` registers it.
+    A subclass sets its ``name`` and implements :meth:`jets`; one line in ``likelihoods/__init__.py``
+    registers it. ``DensityLikelihood`` computes the jets from log p(y|f) alone.
     """
 
-    #: Whether log p(y|f) can be differentiated at a point (v = 0), as Laplace must.
+    #: Whether log p(y|f) has derivatives in f, which Laplace needs.
     differentiable: bool = True
 
-    #: Whether p(y|f) depends on y f alone; then labels are predicted without variances.
+    #: Whether p(y|f) depends on y f alone; labels are then predicted without variances.
     symmetric: bool = False
 
     @abstractmethod
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
-        """The jets of log Z₊ and of log Z₋ in m, at N(m, v); v = 0 means the density itself."""
+        """The jets of log Z₊ and log Z₋ at N(m, v); at v = 0 those of log p(±1|f = m)."""
 
     def jet(self, y: Array, m: Array, v: Array) -> Jet:
-        """The jet of log Z_y, for labels y of ±1."""
+        """The jet of log Z_y for labels y of ±1."""
         plus, minus = self.jets(m, v)
         return select(np.asarray(y) > 0, plus, minus)
 
     def slopes(self, m: Array, v: Array) -> tuple[Array, Array]:
-        """g₊ and g₋ alone, which is all that sites of PL need."""
+        """g₊ and g₋ alone, which are all that the sites of PL need."""
         plus, minus = self.jets(m, v)
         return plus.g, minus.g
 
     @property
     def free(self) -> dict[str, tuple[float, float]]:
-        """Bounds of those among them that are learned with the kernel's, which must be positive."""
+        """Bounds of the parameters that are learned with the kernel's; they must be positive."""
         return {}
 
     @property
     def other_starts(self) -> list[dict[str, float]]:
-        """Values of free parameters from where a search should begin too, where one is not enough."""
+        """Further values of the free parameters from which a search should start."""
         return []
 
     def replaced(self, **parameters: float) -> Self:
-        """The same likelihood with other parameters."""
+        """A copy of this likelihood with other parameters."""
         other = copy.copy(self)
         for name, value in parameters.items():
             setattr(other, name, value)
         return other
 
     def jet_changes(self, m: Array, v: Array) -> list[tuple[JetChange, JetChange]]:
-        """Derivatives of both labels' jets by each of ``parameters``."""
+        """Derivatives of the jets of both labels by each of ``parameters``."""
         return []
 
     def density_changes(self, y: Array, m: Array, v: Array) -> list[Change]:
@@ -198,7 +198,7 @@ class BinaryLikelihood(Likelihood):
         return [Change(log_z, g, -h) for log_z, g, h in chosen]
 
     def regression_changes(self, y: Array, m: Array, v: Array) -> list[Change]:
-        """The same with the regression's curvature −g₊g₋."""
+        """Derivatives of log Z_y, its slope and the curvature −g₊g₋ by each of ``parameters``."""
         changes = self.jet_changes(m, v)
         g_plus, g_minus = self.slopes(m, v) if changes else (0.0, 0.0)
         return [
@@ -207,9 +207,9 @@ class BinaryLikelihood(Likelihood):
         ]
 
     def regression(self, y: Array, m: Array, v: Array) -> Response:
-        """Slope g_y and curvature −g₊g₋: A²/V and A(y − E[y])/V without their 0/0.
+        """Slope g_y and curvature −g₊g₋, which are A(y − E[y])/V and A²/V without their 0/0.
 
-        With A = 2 Z₊g₊, E[y] = 2 Z₊ − 1 and V = 4 Z₊Z₋ (the supplement's 1 − α² is a misprint).
+        Here A = 2 Z₊g₊, E[y] = 2 Z₊ − 1 and V = 4 Z₊Z₋ (the supplement's 1 − α² is a misprint).
         """
         plus, minus = self.jets(m, v)
         positive = np.asarray(y) > 0
@@ -223,7 +223,7 @@ class BinaryLikelihood(Likelihood):
         )
 
     def check_targets(self, y: Array) -> None:
-        """Only −1 and +1 are labels."""
+        """Raise ``ValueError`` if y holds anything but −1 and +1."""
         strange = np.flatnonzero(np.abs(y) != 1.0)
         if len(strange):
             raise ValueError(
@@ -233,9 +233,9 @@ class BinaryLikelihood(Likelihood):
 
 
 def symmetric_regression(y: Array, g: Array, h: Array, c: Array) -> Response:
-    """``regression`` where p(y|f) depends on y f alone, by L(m) = log Z₊(m).
+    """``BinaryLikelihood.regression`` where p(y|f) depends on y f alone.
 
-    Given are the first three derivatives of L at y m and at −y m, arrays [which, point].
+    g, h and c are the derivatives of log Z₊ at y m and at −y m, arrays [which of the two, point].
     """
     g_by_v = 0.5 * c + g * h
     return Response(

@@ -1,4 +1,4 @@
-"""A likelihood given only by its conditional mean and variance: the paper's SLR in general form."""
+"""A likelihood given by its conditional mean and variance alone: the paper's SLR in general form."""
 
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
@@ -12,7 +12,7 @@ from postlin.likelihoods.quadrature import REACH, trapezoid
 
 Function = Callable[[Array], Array]
 
-#: However wide the marginal, no more nodes than this (plus one).
+#: The largest number of steps between nodes, however wide the marginal.
 _MOST_NODES = 4096
 
 
@@ -31,10 +31,10 @@ class Regression(NamedTuple):
 class ConditionalMoments(Likelihood):
     """E[y|f] = ``mean(f)`` and Var[y|f] = ``variance(f)``; y may be any real number.
 
-    Only posterior linearisation can use it, since there is no density. The evidence is the
-    Gaussian log p̂(D) of the paper and predictions are the mean and the variance of y. Both
-    functions take and return arrays. Expectations are sums over nodes at most ``resolution`` apart;
-    make it smaller for functions that change within a distance of one or less.
+    Only posterior linearisation can use it, since p(y|f) is not known. The evidence is the Gaussian
+    log p̂(D) of the paper, and predictions are the mean and the variance of y. Both functions take and
+    return arrays. Expectations are sums over nodes at most ``resolution`` apart; make it smaller for
+    functions that change within a distance of one or less.
 
     >>> import numpy as np
     >>> from postlin.likelihoods import ConditionalMoments
@@ -60,7 +60,7 @@ class ConditionalMoments(Likelihood):
     def linearise(self, m: Array, v: Array) -> Regression:
         """Statistical linear regression of y on f ~ N(m, v), paper eqs. (13) and (14).
 
-        Derivatives use E[φ(f)]ₘ = E[φ x]/√v and E[φ(f)]ᵥ = E[φ (x²−1)]/2v with x = (f−m)/√v.
+        The derivatives are ∂E[φ]/∂m = E[φ x]/√v and ∂E[φ]/∂v = E[φ (x²−1)]/2v, with x = (f−m)/√v.
         """
         sigma = np.sqrt(v)
         x, weights = trapezoid(self._nodes(float(sigma.max())))
@@ -79,13 +79,13 @@ class ConditionalMoments(Likelihood):
             variance=spread @ weights,
             slope_by_m=slope_by_m,
             slope_by_v=centred @ (weights * (x**3 - 3 * x)) / (2 * v * sigma),
-            # the centre moves with m and v, but E[centred] = 0 leaves no first-order trace
+            # the mean moves with m and v too, but E[centred] = 0 cancels its first-order effect
             variance_by_m=spread @ (weights * x) / sigma,
             variance_by_v=spread @ (weights * (x**2 - 1)) / (2 * v),
         )
 
     def regression(self, y: Array, m: Array, v: Array) -> Response:
-        """Slope A(y − E[y])/V and curvature A²/V."""
+        """Slope A(y − E[y])/V and curvature A²/V, with their derivatives."""
         s = self.linearise(m, v)
         error = y - s.mean
         g = s.slope * error / s.variance
@@ -101,7 +101,7 @@ class ConditionalMoments(Likelihood):
         )
 
     def log_scale(self, y: Array, m: Array, v: Array) -> tuple[Array, Array, Array]:
-        """Log N(y; A f + b, Ω) − (ν f − τ f²/2), which is free of f, and its slopes by m and v."""
+        """log N(y; A f + b, Ω) − (ν f − τ f²/2), which is free of f, and its derivatives by m and v."""
         s = self.linearise(m, v)
         omega = s.variance - s.slope**2 * v
         error = y - s.mean + s.slope * m  # y − b
@@ -124,10 +124,10 @@ class ConditionalMoments(Likelihood):
         return Marginals(s.mean, s.variance)
 
     def check_targets(self, y: Array) -> None:
-        """Any real number will do."""
+        """Accept every y: any real numbers will do."""
 
     def _nodes(self, sigma: float) -> int:
-        """Enough nodes for the widest marginal, and for the Gaussian itself."""
+        """How many nodes the largest standard deviation needs; their step is at most half of it."""
         steps = 2 * REACH * max(2.0, sigma / self.resolution)
         return min(_MOST_NODES, 1 << int(np.ceil(np.log2(steps)))) + 1
 

@@ -13,17 +13,17 @@ from postlin.likelihoods.probit import FLAT, derivatives, mills_ratio
 
 _LOG_SQRT_2PI = 0.5 * log(2 * pi)
 
-#: A rate of wrong labels that is high.
+#: A high rate of wrong labels, from which a search starts too.
 _MANY = 0.2
-#: A variance that stands for none, as the evidence by quadrature asks: the step itself.
+#: The variance used in place of zero, at which the evidence by quadrature needs the step itself.
 _POINT = 1e-60
 
 
 class NoisyThreshold(BinaryLikelihood):
-    """A step that is wrong with probability ``epsilon``: the label-noise rate.
+    """A step at f = 0 whose labels are wrong at the rate ``epsilon``.
 
-    With ``epsilon_bounds=(low, high)`` it is learned with the kernel's parameters, from ``epsilon`` and
-    from 0.2 on: the evidence has several maxima.
+    With ``epsilon_bounds=(low, high)`` the rate is learned with the kernel's parameters. The search
+    starts from ``epsilon`` and from 0.2, since the evidence has several maxima.
     """
 
     name: ClassVar[str] = "noisy_threshold"
@@ -36,7 +36,7 @@ class NoisyThreshold(BinaryLikelihood):
         if not is_real(epsilon) or not 0.0 < float(epsilon) < 0.5:
             raise ValueError(
                 f"epsilon must lie strictly between 0 and 0.5, got {epsilon!r}: it is the "
-                "probability that a label is wrong; use the probit likelihood for none."
+                "probability that a label is wrong; use the probit likelihood if no label is wrong."
             )
         self.epsilon = float(epsilon)
         self.epsilon_bounds = epsilon_bounds
@@ -57,12 +57,12 @@ class NoisyThreshold(BinaryLikelihood):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The rate of wrong labels."""
+        """The rate of wrong labels ε."""
         return ("epsilon",)
 
     @property
     def free(self) -> dict[str, tuple[float, float]]:
-        """The rate, if bounds are given."""
+        """The bounds of ε, if they are given."""
         if self.epsilon_bounds == "fixed":
             return {}
         low, high = map(float, self.epsilon_bounds)
@@ -70,13 +70,12 @@ class NoisyThreshold(BinaryLikelihood):
 
     @property
     def other_starts(self) -> list[dict[str, float]]:
-        """Many wrong labels: from few, a search may end where the function bends round each of them."""
+        """A high rate: from a low one a search may end where f bends round each wrong label."""
         return [{"epsilon": float(np.clip(_MANY, low, high))} for low, high in self.free.values()]
 
     def jet_changes(self, m: Array, v: Array) -> list[tuple[JetChange, JetChange]]:
-        """By ε: (1 − 2Φ)/Z for log Z, and from λ = (1−2ε)φ/Z the others."""
-        r = np.sqrt(np.maximum(v, _POINT))
-        z = np.minimum(np.maximum(m / r, -FLAT), FLAT)
+        """∂ log Z/∂ε = (1 − 2Φ)/Z; the others follow from λ = (1−2ε)φ/Z."""
+        z, r = _scaled(m, v)
         plus, minus = self._jet_change(z, r), self._jet_change(-z, r)
         return [(plus, minus._replace(g=-minus.g))]
 
@@ -88,21 +87,18 @@ class NoisyThreshold(BinaryLikelihood):
         return JetChange(log_z, slope_by / r, -slope_by * (z + 2.0 * slope) / r**2)
 
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
-        """Z_y = ε + (1−2ε) Φ(y m/√v)."""
-        r = np.sqrt(np.maximum(v, _POINT))
-        z = np.minimum(np.maximum(m / r, -FLAT), FLAT)  # Z does not change beyond
+        """The jets of log Z_y = log(ε + (1−2ε) Φ(y m/√v))."""
+        z, r = _scaled(m, v)
         return both_labels(lambda z: self._jet(z, r), z)
 
     def slopes(self, m: Array, v: Array) -> tuple[Array, Array]:
-        """λ(z)/√v and −λ(−z)/√v."""
-        r = np.sqrt(np.maximum(v, _POINT))
-        z = np.minimum(np.maximum(m / r, -FLAT), FLAT)
+        """λ(z)/√v and −λ(−z)/√v at z = m/√v."""
+        z, r = _scaled(m, v)
         return self._slope(z) / r, -self._slope(-z) / r
 
     def jet(self, y: Array, m: Array, v: Array) -> Jet:
-        """One label's alone, at half the price."""
-        r = np.sqrt(np.maximum(v, _POINT))
-        return with_label(y, self._jet(np.minimum(np.maximum(y * m / r, -FLAT), FLAT), r))
+        """The jet of one label, in half the time of both."""
+        return with_label(y, self._jet(*_scaled(y * m, v)))
 
     def _jet(self, z: Array, r: Array) -> Jet:
         epsilon, span = self.epsilon, 1.0 - 2.0 * self.epsilon
@@ -115,8 +111,14 @@ class NoisyThreshold(BinaryLikelihood):
         return Jet(log_z, slope / r, first / r**2, second / r**3, third / r**4)
 
     def _slope(self, z: Array) -> Array:
-        """λ = (1−2ε)φ/Z with φ divided out, so that nothing underflows before it must."""
+        """λ = (1−2ε)φ/Z as (1−2ε)/(Z/φ), which does not underflow before λ itself does."""
         span = 1.0 - 2.0 * self.epsilon
         flips_per_density = np.exp(log(self.epsilon) + 0.5 * z**2 + _LOG_SQRT_2PI)
         slope: Array = span / (flips_per_density + span * mills_ratio(z))
         return slope
+
+
+def _scaled(m: Array, v: Array) -> tuple[Array, Array]:
+    """z = m/√v within ±FLAT, beyond which Z is constant, and √v."""
+    r = np.sqrt(np.maximum(v, _POINT))
+    return np.minimum(np.maximum(m / r, -FLAT), FLAT), r

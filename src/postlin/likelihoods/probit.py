@@ -22,24 +22,24 @@ from postlin.likelihoods.base import (
 SQRT_2 = sqrt(2.0)
 SQRT_HALF_PI = sqrt(0.5 * pi)
 
-#: Below −TAIL, z + λ and its derivatives come from their asymptotic series.
+#: Below −TAIL the derivatives of λ come from an asymptotic series, since z + λ cancels.
 TAIL = 12.0
 
-#: Above this φ(z) < 1e-305, and Φ is as flat as double precision can tell.
+#: Above this φ(z) < 1e-305, and Φ is constant in double precision.
 FLAT = 37.5
 
-#: Beyond this the series has nothing left but its limits.
+#: Beyond this the series equals its limit.
 _INFINITE = 1e60
 
 
 def mills_ratio(z: Array) -> Array:
-    """Φ(z)/φ(z), for z up to FLAT."""
+    """Φ(z)/φ(z) for z ≤ FLAT."""
     ratio: Array = SQRT_HALF_PI * erfcx(-z / SQRT_2)
     return ratio
 
 
 def derivatives(z: Array, slope: Array) -> Iterator[Array]:
-    """λ', λ'' and λ''' at z, one by one, from λ = ``slope`` and the identity λ' = −λ(z + λ)."""
+    """Yield λ', λ'' and λ''' at z, given λ = ``slope`` with λ' = −λ(z + λ)."""
     excess = z + slope
     first = -slope * excess
     yield first
@@ -49,7 +49,7 @@ def derivatives(z: Array, slope: Array) -> Iterator[Array]:
 
 
 def _tail_coefficients(terms: int) -> Array:
-    """W = λ − a = Σ cₖ a^−(2k+1) for a = −z → ∞, from the equation a w = 1 + w' − w²."""
+    """cₖ of w = λ − a = Σ cₖ a^−(2k+1) for a = −z → ∞, from the equation a w = 1 + w' − w²."""
     c = [1.0]
     for k in range(terms - 1):
         convolution = sum(c[i] * c[k - i] for i in range(k + 1))
@@ -62,7 +62,7 @@ _TAIL_POWERS = 2.0 * np.arange(16) + 1.0
 
 
 def tail_derivatives(z: Array) -> Iterator[Array]:
-    """λ', λ'' and λ''' of log Φ, one by one, for z < −TAIL, where z + λ cancels."""
+    """Yield λ', λ'' and λ''' for λ = φ/Φ at z < −TAIL."""
     a = np.minimum(-z, _INFINITE)
     inverse_square = 1.0 / a**2
     factors = _TAIL_COEFFICIENTS
@@ -74,30 +74,30 @@ def tail_derivatives(z: Array) -> Iterator[Array]:
 
 
 class Probit(BinaryLikelihood):
-    """p(y|f) = Φ(y f). All integrals have closed forms."""
+    """p(y|f) = Φ(y f), whose integrals all have closed forms."""
 
     name: ClassVar[str] = "probit"
     symmetric: bool = True
 
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
-        """Z_y = Φ(y m/√(1+v))."""
+        """The jets of log Z_y = log Φ(y m/√(1+v))."""
         r = np.sqrt(1.0 + v)
         return both_labels(lambda z: _log_ndtr_jet(z, r), m / r)
 
     def slopes(self, m: Array, v: Array) -> tuple[Array, Array]:
-        """λ(z)/√(1+v) and −λ(−z)/√(1+v)."""
+        """λ(z)/√(1+v) and −λ(−z)/√(1+v) at z = m/√(1+v)."""
         r = np.sqrt(1.0 + v)
         plus, minus = (mills_ratio(np.minimum(z, FLAT)) for z in (m / r, -m / r))
         return 1.0 / (r * plus), -1.0 / (r * minus)
 
     def regression(self, y: Array, m: Array, v: Array) -> Response:
-        """From three derivatives of log Φ at y m and at −y m, at half the price."""
+        """The regression from three derivatives of log Φ at ±y m, in half the time of two jets."""
         r = np.sqrt(1.0 + v)
         z = y * m / r
         return symmetric_regression(y, *_log_ndtr_derivatives(np.array([z, -z]), r, 3))
 
     def jet(self, y: Array, m: Array, v: Array) -> Jet:
-        """One label's alone, at half the price."""
+        """The jet of one label, in half the time of both."""
         r = np.sqrt(1.0 + v)
         return with_label(y, _log_ndtr_jet(y * m / r, r))
 
@@ -108,7 +108,7 @@ def _log_ndtr_jet(z: Array, r: Array) -> Jet:
 
 
 def _log_ndtr_derivatives(z: Array, r: Array, order: int) -> list[Array]:
-    """The first so many derivatives of log Φ(m/r) in m, at z = m/r."""
+    """The first ``order`` derivatives of log Φ(m/r) in m, at z = m/r."""
     inside = np.minimum(np.maximum(z, -TAIL), FLAT)
     slope = 1.0 / mills_ratio(inside)
     parts = [slope, *islice(derivatives(inside, slope), order - 1)]

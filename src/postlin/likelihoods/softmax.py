@@ -1,16 +1,15 @@
-"""Softmax at Gaussians: label probabilities, their slopes, and the derivatives of both.
+"""Softmax averaged over Gaussians: label probabilities, their slopes, and the derivatives of both.
 
-A point's contrasts are u = m + L z with V = L Lᵀ and z standard normal. In these units all that a rule
-asks is
+A point has the contrasts u = m + L z with V = L Lᵀ and z standard normal. In these units a rule needs
 
     p̄_c = E[p_c],   G_c = E[z | c],   A = Σ_c p̄_c G_c G_cᵀ,
 
 where p_c is softmax's probability of class c and G_c = Lᵀ ∇ log p̄_c. A is the covariance of the
-conditional means of z: so I − A, the mean of its conditional covariances, is positive semi-definite.
-The scalars of the binary likelihoods are g₊ and g₋ for G, and −g₊g₋ v for A.
+conditional means of z, so that I − A, the mean of its conditional covariances, is positive
+semi-definite. For two classes G corresponds to g₊ and g₋, and A to −g₊g₋ v.
 
-Expectations are sums over nodes, of which there are many: they are made for a few points at a time,
-and nothing of their size is kept.
+Expectations are sums over many nodes. They are computed for a few points at a time, and no array with
+an axis of nodes is kept.
 """
 
 from dataclasses import dataclass
@@ -18,48 +17,56 @@ from functools import cache, cached_property
 from typing import ClassVar
 
 import numpy as np
+from scipy.linalg import helmert
 from scipy.special import ndtri
 from scipy.stats import qmc
 
 from postlin._typing import Array
 from postlin.linalg.threads import in_batches
 
-#: Nodes in one dimension.
+#: The number of nodes in one dimension.
 _LINE = 160
-#: Beyond so many standard deviations a normal has no mass that a double could tell.
+#: The mass of a normal density beyond this many standard deviations is below rounding.
 _REACH = 8.5
+
+
+class Softmax:
+    """p(y = c|f) = exp(f_c)/Σ exp(f), the likelihood of all classes jointly; it has no parameters."""
+
+    name: ClassVar[str] = "softmax"
+    free: ClassVar[dict[str, tuple[float, float]]] = {}
+    other_starts: ClassVar[list[dict[str, float]]] = []
+
+    def replaced(self, **parameters: float) -> "Softmax":
+        """Return this likelihood, which has no parameters to replace."""
+        return self
 
 
 @cache
 def normal_nodes(dimension: int, count: int) -> tuple[Array, Array]:
-    """Nodes (Q, dimension) and their weights; ``count`` of them in two dimensions and more."""
-    if dimension == 1:  # equal steps: for a Gaussian as good as any rule, and better for a step
+    """Nodes (Q, dimension) and weights for a standard normal; Q = ``count`` from two dimensions on."""
+    if dimension == 1:  # equal steps suit a Gaussian as well as any rule does, and a step better
         x = np.linspace(-_REACH, _REACH, _LINE)
         weights = np.exp(-0.5 * x**2)
         weights /= weights.sum()
         return x[:, None] / np.sqrt(weights @ x**2), weights
-    # product rules of Gauss and Hermite are poor where softmax is a step, even in two dimensions
+    # products of Gauss–Hermite rules are poor where softmax is a step, even in two dimensions
     half = qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(0)).random(count // 2)
     z = ndtri(half)
     z = np.concatenate([z, -z])
-    # a triangular root of their covariance makes it one; the mean is zero by symmetry
+    # the root of their covariance scales it to the identity; the mean is zero by symmetry
     z = np.linalg.solve(np.linalg.cholesky(z.T @ z / len(z)), z.T).T
     return z, np.full(len(z), 1.0 / len(z))
 
 
 @cache
 def contrasts(n_classes: int) -> Array:
-    """H, (C, C − 1): orthonormal columns that sum to zero. Softmax does not see anything else."""
-    helmert = np.zeros((n_classes, n_classes - 1))
-    for k in range(1, n_classes):
-        helmert[:k, k - 1] = 1.0
-        helmert[k, k - 1] = -float(k)
-        helmert[:, k - 1] /= np.sqrt(k * (k + 1.0))
-    return helmert
+    """H, (C, C − 1): orthonormal columns that sum to zero; softmax depends on f by Hᵀf alone."""
+    return np.array(helmert(n_classes).T, order="C")
 
 
 class AtNodes:
-    """Softmax at the nodes of a few points."""
+    """Softmax at all nodes of a few points: b points, C classes, D contrasts, Q nodes."""
 
     def __init__(self, mean: Array, root: Array, H: Array, z: Array, weights: Array) -> None:
         self.z = z
@@ -74,7 +81,7 @@ class AtNodes:
         given *= weights
         total = given.sum(axis=2, keepdims=True)
         given /= total
-        self.given: Array = given  # weights of the nodes given each class, (b, C, Q)
+        self.given: Array = given  # weights of the nodes given class c, (b, C, Q)
         self.log_mean: Array = (top + np.log(total))[:, :, 0]  # log p̄, (b, C)
 
     @property
@@ -91,19 +98,19 @@ class AtNodes:
 
     @cached_property
     def _middle(self) -> Array:
-        """Σ_c p_c scaled_c, (b, D, Q): what the slope of log p_c is measured from."""
+        """Σ_c p_c scaled_c, (b, D, Q); the slope of log p_c is scaled_c minus this."""
         middle: Array = np.swapaxes(self.scaled, 1, 2) @ np.exp(self.log_p)
         return middle
 
     def log_slopes(self, y: np.ndarray) -> tuple[Array, Array]:
-        """Derivatives of log p̄_y by shift and stretch, dm = L shift and dL = L stretch."""
+        """Derivatives of log p̄_y by shift and stretch, where dm = L shift and dL = L stretch."""
         rows = np.arange(len(y))
         by_z = self.scaled[rows, y][:, :, None] - self._middle
         by_z *= self.given[rows, y][:, None, :]
         return by_z.sum(axis=2), by_z @ self.z
 
     def responses(self, products: Array) -> Array:
-        """E[product · ∂ log p_c/∂z | c], (b, C, D, U), for products (Q, U) of coordinates."""
+        """E[product · ∂ log p_c/∂z | c], (b, C, D, U), for U products of coordinates of z, (Q, U)."""
         by_z = self.scaled[:, :, :, None] - self._middle[:, None]
         by_z *= self.given[:, :, None, :]
         means: Array = by_z @ products
@@ -112,14 +119,14 @@ class AtNodes:
 
 @dataclass(frozen=True)
 class SoftmaxMoments:
-    """Softmax averaged over Gaussians N(m, L Lᵀ), point by point."""
+    """Softmax averaged over a Gaussian N(m, L Lᵀ) for each point."""
 
     log_mean: Array  # log p̄, (n, C)
     slopes: Array  # G, (n, C, D)
 
     @classmethod
     def at(cls, mean: Array, root: Array, H: Array, z: Array, weights: Array) -> "SoftmaxMoments":
-        """At means (n, D) and lower triangular roots (n, D, D)."""
+        """The averages at means (n, D) and lower triangular roots L (n, D, D)."""
         log_mean = np.empty((len(mean), len(H)))
         slopes = np.empty((len(mean), *H.shape))
 
@@ -146,7 +153,7 @@ class SoftmaxMoments:
 def label_slopes(
     y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array
 ) -> tuple[Array, Array, Array]:
-    """Log p̄_y, (n,), and its derivatives by shift, (n, D), and stretch, (n, D, D)."""
+    """log p̄_y, (n,), and its derivatives by shift, (n, D), and stretch, (n, D, D)."""
     value, shift, stretch = np.empty(len(y)), np.empty_like(mean), np.empty_like(root)
 
     def work(part: slice) -> None:
@@ -159,7 +166,7 @@ def label_slopes(
 
 
 def label_spread(y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array) -> Array:
-    """E[z zᵀ | y], (n, D, D)."""
+    """E[z zᵀ | y] for each point, (n, D, D)."""
     spread = np.empty_like(root)
 
     def work(part: slice) -> None:
@@ -167,15 +174,3 @@ def label_spread(y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, we
 
     in_batches(work, len(y), H.shape[0] * len(z))
     return spread
-
-
-class Softmax:
-    """p(y = c|f) = exp(f_c)/Σ exp(f): the likelihood of all classes at a time. It has no parameters."""
-
-    name: ClassVar[str] = "softmax"
-    free: ClassVar[dict[str, tuple[float, float]]] = {}
-    other_starts: ClassVar[list[dict[str, float]]] = []
-
-    def replaced(self, **parameters: float) -> "Softmax":
-        """Itself."""
-        return self

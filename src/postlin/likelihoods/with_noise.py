@@ -1,4 +1,4 @@
-"""White noise folded into the likelihood: p(y|g) = ∫ p(y|g+e) N(e; 0, s²) de."""
+"""White noise as part of the likelihood: p(y|g) = ∫ p(y|g+e) N(e; 0, s²) de."""
 
 from typing import ClassVar, Self
 
@@ -10,9 +10,9 @@ from postlin.likelihoods.base import BinaryLikelihood, Jet, JetChange
 class WithNoise(BinaryLikelihood):
     """``base`` observed through Gaussian noise of the given variance.
 
-    The model is the one with a white-noise term in the kernel; the latent function is now the
-    noise-free one. Laplace can use any likelihood this way, and PL with the noisy threshold is
-    markedly closer to the truth. Use a covariance without the white-noise term beside it.
+    The model is the same as with a white-noise term in the kernel, but the latent function is the
+    noise-free one. Laplace can use every likelihood this way, and PL with the noisy threshold comes
+    markedly closer to the exact posterior. The covariance must not contain the white noise again.
     """
 
     name: ClassVar[str] = "with_noise"
@@ -29,26 +29,26 @@ class WithNoise(BinaryLikelihood):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The noise variance, and what the base has."""
+        """The noise variance and the parameters of ``base``."""
         return ("variance", *self.base.parameters)
 
     @property
     def free(self) -> dict[str, tuple[float, float]]:
-        """What the base learns."""
+        """The bounds of the free parameters of ``base``."""
         return self.base.free
 
     @property
     def other_starts(self) -> list[dict[str, float]]:
-        """What the base needs."""
+        """The further starts of ``base``."""
         return self.base.other_starts
 
     def replaced(self, **parameters: float) -> Self:
-        """With another variance, or another base."""
+        """A copy with another noise variance or other parameters of ``base``."""
         variance = parameters.pop("variance", self.variance)
         return type(self)(self.base.replaced(**parameters), variance)
 
     def jet_changes(self, m: Array, v: Array) -> list[tuple[JetChange, JetChange]]:
-        """By the noise as by the variance."""
+        """The derivative by the noise variance is that by v; the others are those of ``base``."""
         v = v + self.variance
         plus, minus = (
             JetChange(jet.log_z_by_v, jet.g_by_v, jet.h_by_v) for jet in self.base.jets(m, v)
@@ -56,15 +56,15 @@ class WithNoise(BinaryLikelihood):
         return [(plus, minus), *self.base.jet_changes(m, v)]
 
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
-        """Noise adds to the variance, and that is all."""
+        """The jets of ``base`` at N(m, v + s²)."""
         return self.base.jets(m, v + self.variance)
 
     def slopes(self, m: Array, v: Array) -> tuple[Array, Array]:
-        """Noise adds to the variance."""
+        """g₊ and g₋ of ``base`` at N(m, v + s²)."""
         return self.base.slopes(m, v + self.variance)
 
     def jet(self, y: Array, m: Array, v: Array) -> Jet:
-        """One label's alone."""
+        """The jet of ``base`` at N(m, v + s²) for one label."""
         return self.base.jet(y, m, v + self.variance)
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
-"""Where matrices live, and all that postlin knows about the differences between array libraries.
+"""Where matrices are stored, and everything that depends on the array library.
 
-Vectors of n numbers are NumPy's everywhere: moving them costs nothing. Matrices of n² stay at one
-``Place``: NumPy's memory, a GPU, or wherever else PyTorch, CuPy or array-api-strict keep theirs. What
-is not in the array API standard stands here, and nowhere else.
+Vectors of n numbers are NumPy arrays everywhere, since moving them costs next to nothing. Matrices of
+n² numbers stay in one ``Place``: the memory of NumPy, a GPU, or another device of PyTorch, CuPy or
+array-api-strict. No other module uses functions of these libraries outside the array API standard.
 """
 
 from dataclasses import dataclass
@@ -15,28 +15,28 @@ from sklearn.externals import array_api_compat as compat
 
 from postlin._typing import Array
 
-#: A matrix wherever it lives; of NumPy's memory an ``Array``.
+#: A matrix of any of these libraries; in NumPy's memory it is an ``Array``.
 Matrix = Any
 
 
 @dataclass(frozen=True)
 class Place:
-    """An array library in the dress of the array API standard, and one of its devices."""
+    """An array library with the interface of the array API standard, and one of its devices."""
 
     xp: Any
     device: Any = None
 
     @property
     def is_host(self) -> bool:
-        """Whether matrices are NumPy's here, and LAPACK works on them."""
+        """Whether matrices here are NumPy arrays, on which LAPACK works."""
         return self.xp is np
 
     def put(self, values: Any) -> Matrix:
-        """Doubles from NumPy, here; a copy."""
+        """Copy the values to this place, as doubles."""
         return self.give(np.array(values, dtype=np.float64))
 
     def give(self, values: np.ndarray) -> Any:
-        """An array of NumPy's of whatever type, here."""
+        """Move a NumPy array of any type to this place."""
         return values if self.is_host else self.xp.asarray(values, device=self.device)
 
     def zeros(self, rows: int, columns: int) -> Matrix:
@@ -47,11 +47,11 @@ class Place:
 
     @property
     def has_memory(self) -> bool:
-        """Whether the device has memory of its own."""
+        """Whether the device has its own memory."""
         return "cuda" in str(self.device).lower()
 
     def available_memory(self) -> float:
-        """Bytes of a device with memory of its own that may still be used."""
+        """How many bytes of a device with its own memory are still available."""
         return _cupy_memory(self.device) if "CUDA" in str(self.device) else _torch_memory(self.device)
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class Place:
         return library if self.is_host else f"{library} on {self.device}"
 
 
-#: NumPy's memory.
+#: The memory of NumPy.
 HOST = Place(np)
 
 
@@ -83,14 +83,14 @@ def _is_strict(x: Any) -> bool:
 
 
 def place_of(x: Any) -> Place:
-    """Where an array lives; what is of no library known here is or becomes NumPy's."""
+    """The place of an array; HOST unless it belongs to PyTorch, CuPy or array-api-strict."""
     if compat.is_torch_array(x) or compat.is_cupy_array(x) or _is_strict(x):
         return Place(compat.array_namespace(x), compat.device(x))
     return HOST
 
 
 def place_named(device: object) -> Place:
-    """The place that a device of PyTorch's is; "cpu" is NumPy's memory."""
+    """The place with the name of a PyTorch device; "cpu" means NumPy's memory."""
     if device == "cpu":
         return HOST
     try:
@@ -109,18 +109,18 @@ def place_named(device: object) -> Place:
         return place_of(torch.zeros(1, dtype=torch.float64, device=device))
     except (RuntimeError, TypeError) as error:
         raise ValueError(
-            f"device={device!r} cannot hold doubles of PyTorch's ({str(error).splitlines()[0]}): use "
+            f"device={device!r} cannot hold PyTorch doubles ({str(error).splitlines()[0]}): use "
             'for example "cuda" or "cuda:1", or leave device=None to work on the CPU.'
         ) from None
 
 
 def namespace(x: Any) -> Any:
-    """The functions that work on an array."""
+    """The namespace of functions for an array."""
     return np if isinstance(x, np.ndarray) else compat.array_namespace(x)
 
 
 def on_host(x: Any) -> Any:
-    """An array of another library as NumPy's; anything else as it is."""
+    """Convert an array of another library to NumPy; return anything else unchanged."""
     if compat.is_torch_array(x):
         return x.detach().cpu().numpy()
     if compat.is_cupy_array(x):
@@ -131,7 +131,7 @@ def on_host(x: Any) -> Any:
 
 
 def as_matrix(x: Any, place: Place) -> Matrix:
-    """Doubles at a place, not copied where they are there already."""
+    """The array as doubles at a place; it is not copied if it is that already."""
     if place.is_host:
         return np.asarray(on_host(x), float)
     if place_of(x) != place:
@@ -141,12 +141,12 @@ def as_matrix(x: Any, place: Place) -> Matrix:
 
 
 def like(x: Any, values: np.ndarray) -> Any:
-    """Numbers of NumPy's as an array of x's kind, on its device; labels of other kinds as they are."""
+    """Copy numbers to the library and device of x; return arrays of other types unchanged."""
     return place_of(x).give(values.copy()) if values.dtype.kind in "biuf" else values
 
 
 def copied(A: Matrix) -> Matrix:
-    """A matrix of its own, stored row by row."""
+    """A copy of the matrix, stored row by row."""
     place = place_of(A)
     if place.is_host:
         return A.copy()
@@ -156,7 +156,7 @@ def copied(A: Matrix) -> Matrix:
 
 
 def diagonal(A: Matrix) -> Array:
-    """The diagonal as a vector; not to be written to."""
+    """The diagonal as a vector, for reading only."""
     if isinstance(A, np.ndarray):
         return A.diagonal()
     vector: Array = on_host(namespace(A).linalg.diagonal(A))
@@ -198,7 +198,7 @@ def inner_product(A: Matrix, B: Matrix) -> float:
 
 
 def ratio(A: Matrix, B: Matrix) -> Matrix:
-    """A/B for B ≥ 0, and nothing where B is nothing."""
+    """A/B for B ≥ 0, and 0 where B = 0."""
     if isinstance(A, np.ndarray):
         return np.divide(A, B, out=np.zeros_like(B), where=B > 0)
     positive = namespace(B).astype(B > 0, B.dtype)
@@ -206,7 +206,7 @@ def ratio(A: Matrix, B: Matrix) -> Matrix:
 
 
 def squared_distances(left: Matrix, right: Matrix) -> Matrix:
-    """Between the rows of two arrays: of differences, which do not cancel as products do."""
+    """Squared distances between the rows of two arrays, from differences, which do not cancel."""
     if isinstance(left, np.ndarray):
         return cdist(left, right, "sqeuclidean")
     total = (left[:, 0][:, None] - right[:, 0][None, :]) ** 2
@@ -216,7 +216,7 @@ def squared_distances(left: Matrix, right: Matrix) -> Matrix:
 
 
 def cholesky(A: Matrix) -> tuple[Matrix, int]:
-    """The lower factor of a block, and 0; or the order of the first leading minor that has none."""
+    """The lower Cholesky factor of a block and 0, or the order of the first minor that has none."""
     xp = namespace(A)
     try:
         if compat.is_torch_array(A):
@@ -237,7 +237,7 @@ def cholesky(A: Matrix) -> tuple[Matrix, int]:
 
 
 def solve_lower(L: Matrix, X: Matrix, *, transposed: bool = False) -> Matrix:
-    """L⁻¹ X or L⁻ᵀ X for a block L that is lower triangular."""
+    """L⁻¹ X or L⁻ᵀ X for a lower triangular block L."""
     if compat.is_torch_array(L):
         return namespace(L).linalg.solve_triangular(L.T if transposed else L, X, upper=transposed)
     if compat.is_cupy_array(L):

@@ -1,4 +1,4 @@
-"""Small matrices, one a point, and the large matrix that they make: its factor, its correlation."""
+"""Matrices of D × D blocks, one block for each pair of points: factor, correlation, products."""
 
 import numpy as np
 from scipy.linalg import blas
@@ -10,10 +10,10 @@ from postlin.linalg.triangles import Cholesky, clear_corners, diagonal_of, gains
 
 
 class BlockFactor(Cholesky):
-    """As for two classes, with blocks of D × D in place of numbers."""
+    """The factorisation of B, which exceeds I by a semi-definite matrix of n × n blocks of D × D."""
 
     def __init__(self, B: Array, n: int) -> None:
-        """Take over the array of B − I, of which the lower triangle is looked at."""
+        """Take over the array of B − I, of which only the lower triangle is read."""
         self._n, self._D = n, len(B) // n
         clear_corners(B, self._D)
         diagonal = diagonal_of(B)
@@ -22,9 +22,9 @@ class BlockFactor(Cholesky):
         super().__init__(B)
 
     def gains(self) -> Array:
-        """I − (B⁻¹)ᵢᵢ, (n, D, D), to full precision. To be asked for first: L becomes L⁻¹.
+        """I − (B⁻¹)ᵢᵢ, (n, D, D), to full precision. Call this before any other method inverts L.
 
-        As for two classes; squares and products below the diagonal of L⁻¹ are small where they are.
+        Nothing cancels: where the result is small, so are the entries below the diagonal of L⁻¹.
         """
         n, D = self._n, self._D
         before = self._squares_before()
@@ -47,7 +47,7 @@ class BlockFactor(Cholesky):
         return gains
 
     def _squares_before(self) -> Array:
-        """Sums of squares of the rows of L, without its diagonal."""
+        """Sums of squares of the rows of L, without the diagonal."""
         n, D = self._n, self._D
         diagonal = diagonal_of(self._array)
         ends = diagonal.copy()
@@ -61,10 +61,10 @@ class BlockFactor(Cholesky):
 
 
 class BlockCorrelation:
-    """C, (n D)²: every point's own block is the identity."""
+    """A correlation matrix C of n × n blocks of D × D, with identities on the diagonal."""
 
     def __init__(self, inverse: Array, scale: Array) -> None:
-        """Take over B⁻¹, in the lower triangle: off those blocks Cᵢⱼ = −Uᵢᵀ(B⁻¹)ᵢⱼUⱼ."""
+        """Take over the lower triangle of B⁻¹: Cᵢⱼ = −Uᵢᵀ(B⁻¹)ᵢⱼUⱼ for i ≠ j, U = ``scale``."""
         self._n, self._D, _ = scale.shape
         n, D = self._n, self._D
         up = -np.swapaxes(scale, 1, 2)
@@ -73,7 +73,7 @@ class BlockCorrelation:
             for j in range(part.start, part.stop):
                 columns = inverse.T[j * D : (j + 1) * D, j * D :]
                 turned = (up[j] @ columns).reshape(D, n - j, D)
-                blocks = columns.reshape(D, n - j, D)  # a view, to be written to
+                blocks = columns.reshape(D, n - j, D)  # a view that is written to
                 np.matmul(turned.transpose(1, 0, 2), scale[j:], out=blocks.transpose(1, 0, 2))
                 blocks[:, 0] = np.eye(D)
 
@@ -102,7 +102,7 @@ class BlockCorrelation:
         return found
 
     def columns(self, i: int) -> Array:
-        """Cⱼᵢ for all j, (n, D, D), as an array of its own."""
+        """A copy of Cⱼᵢ for all j, (n, D, D)."""
         n, D = self._n, self._D
         return self._array.T[i * D : (i + 1) * D].reshape(D, n, D).transpose(1, 2, 0).copy()
 
@@ -119,7 +119,7 @@ class BlockCorrelation:
         return found
 
     def scaled(self, root: Array) -> Array:
-        """L C Lᵀ for blocks L on the diagonal, as a matrix of its own."""
+        """L C Lᵀ as a new matrix, for L = blockdiag(root)."""
         n, D = self._n, self._D
         left = (root @ self._array.T.reshape(n, D, n * D)).reshape(n * D, n, D)
         result: Array = np.matmul(left.transpose(1, 0, 2), np.swapaxes(root, 1, 2))
@@ -137,7 +137,7 @@ def transposed(matrices: np.ndarray) -> Array:
 
 
 def inverted(matrices: Array) -> Array:
-    """Point by point."""
+    """The inverse of every matrix."""
     try:
         return np.asarray(np.linalg.inv(matrices), dtype=np.float64)
     except np.linalg.LinAlgError:
@@ -145,24 +145,24 @@ def inverted(matrices: Array) -> Array:
 
 
 def root_of(matrices: Array) -> Array:
-    """Lower triangular roots, point by point."""
+    """The lower Cholesky factor of every matrix."""
     return np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
 
 
 def times(matrices: Array, vectors: Array) -> Array:
-    """Point by point."""
+    """The product of every matrix with its vector."""
     product: Array = (matrices @ vectors[:, :, None])[:, :, 0]
     return product
 
 
 def outer(one: Array, other: Array) -> Array:
-    """Point by point."""
+    """The outer product of every pair of vectors."""
     product: Array = one[:, :, None] * other[:, None]
     return product
 
 
 def half_lower(matrices: Array) -> Array:
-    """The lower triangles with half the diagonals: the change of a Cholesky factor, in its units."""
+    """The lower triangles with half the diagonals: L⁻¹ dL for matrices L⁻¹ d(L Lᵀ) L⁻ᵀ."""
     lower = np.tril(matrices)
     diagonal = np.einsum("nii->ni", lower)
     diagonal *= 0.5

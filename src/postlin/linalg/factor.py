@@ -1,7 +1,7 @@
-"""I plus a positive semi-definite matrix, and all that is asked of it, in one array.
+"""I plus a positive semi-definite matrix: its factor, its inverse and a correlation, in one array.
 
-The array holds a lower triangle in LAPACK's order: of the matrix, then of its Cholesky factor L, then
-of L⁻¹, at last of the inverse. Eigenvalues are at least one: no jitter, ever.
+The array holds, in LAPACK's order, the lower triangle of the matrix, then of its Cholesky factor L,
+then of L⁻¹ and at last of the inverse. No jitter is needed, since the eigenvalues are at least one.
 """
 
 import numpy as np
@@ -22,19 +22,19 @@ from postlin.linalg.triangles import (
     times,
 )
 
-#: Columns of a panel in a product, the best of those measured.
+#: The number of columns of a panel in a product, the fastest of those measured.
 _WIDE = 176
 
 
 class Correlation:
-    """A correlation matrix C and its entries' squares, both with ones on the diagonal.
+    """A correlation matrix C and its elementwise square C∘C, both with ones on the diagonal.
 
-    Off it C = −U G U, with U = diag(unit): below the diagonal of an array stands G, above it G∘G, on it
-    zero. Only vectors are ever multiplied by U. Squares of few rows have an array for themselves.
+    Off the diagonal C = −U G U, with U = diag(unit). One array holds G below its diagonal, G∘G above it
+    and zeros on it; for few rows G∘G has a second array. Only vectors are ever multiplied by U.
     """
 
     def __init__(self, inverse: Array, unit: Array) -> None:
-        """Take over B⁻¹, in the lower triangle; in the blocks on the diagonal zeros stand above it."""
+        """Take over the lower triangle of B⁻¹; its diagonal blocks have zeros above the diagonal."""
         diagonal_of(inverse)[:] = 0.0
         self._array = inverse
         self._unit, self._unit_squared = unit, unit**2
@@ -62,11 +62,11 @@ class Correlation:
         return product
 
     def dense(self) -> Array:
-        """C as a matrix of its own."""
+        """C as a new matrix."""
         return self.covariance(np.ones_like(self._unit), np.ones_like(self._unit))
 
     def lower_covariance(self, sigma: Array, variance: Array) -> Array:
-        """The lower triangle of diag(σ) C diag(σ); above it stands nothing of use."""
+        """The lower triangle of diag(σ) C diag(σ); the strict upper triangle is undefined."""
         covariance = np.zeros((len(sigma), len(sigma)), order="F")
         scale = self._unit * sigma
         for rows, columns in lower_panels(len(sigma)):
@@ -81,7 +81,7 @@ class Correlation:
         return mirror(self.lower_covariance(sigma, variance))
 
     def weighted_square(self, outer: Array, inner: Array) -> Array:
-        """D (C − I) W (C − I) D, with D = diag(outer) and W = diag(inner): the lower triangle."""
+        """The lower triangle of D (C − I) W (C − I) D, with D = diag(outer) and W = diag(inner)."""
         n = len(outer)
         result = np.zeros((n, n), order="F")
         outer, weight = self._unit * outer, self._unit * np.sqrt(np.abs(inner))
@@ -96,8 +96,8 @@ class Correlation:
         return result
 
     def _columns(self, columns: slice) -> Array:
-        """Those of G, in an array of their own."""
-        if self._apart:  # then they are all
+        """A copy of these columns of G."""
+        if self._apart:  # then there is one panel with all columns
             return mirror(self._array.copy(order="F"))
         panel = np.empty((len(self._unit), columns.stop - columns.start), order="F")
         panel[: columns.start] = self._array[columns, : columns.start].T
@@ -107,23 +107,25 @@ class Correlation:
         return panel
 
     def add_products(self, result: Array, left: Array, right: Array) -> None:
-        """Add (left rightᵀ + right leftᵀ)∘(C − I), the lower triangle."""
+        """Add the lower triangle of (left rightᵀ + right leftᵀ)∘(C − I) to ``result``."""
         left, right = -self._unit * left, self._unit * right
         for rows, columns in lower_panels(len(left)):
-            bracket = np.outer(right[columns], left[rows]).T  # in the order of the arrays
+            bracket = np.outer(
+                right[columns], left[rows]
+            ).T  # column by column, as the arrays are stored
             bracket += np.outer(left[columns], right[rows]).T
             bracket *= self._array[rows, columns]
             result[rows, columns] += bracket
 
     def add_outer(self, result: Array, left: Array, right: Array, on_diagonal: Array) -> Array:
-        """Add left rightᵀ + right leftᵀ and a diagonal, and complete the upper triangle."""
+        """Add left rightᵀ + right leftᵀ and a diagonal to ``result``, and fill its upper triangle."""
         result = blas.dsyr2(1.0, left, right, a=result, lower=1, overwrite_a=1)
         diagonal_of(result)[:] += on_diagonal
         return mirror(result)
 
 
 def _squares(lower: Array) -> Array:
-    """Of a lower triangle, in another array."""
+    """The elementwise squares of a lower triangle, in a new array."""
     squares = np.empty_like(lower)
     for rows, columns in lower_panels(len(lower)):
         np.square(lower[rows, columns], out=squares[rows, columns])
@@ -131,7 +133,7 @@ def _squares(lower: Array) -> Array:
 
 
 def _with_squares(lower: Array) -> Array:
-    """The array of a lower triangle, its squares now above the diagonal."""
+    """Write the squares of a strict lower triangle above the diagonal of the same array."""
     for columns in panels(len(lower)):
         corner = lower[columns, columns]
         corner += np.square(corner.T)
@@ -140,10 +142,10 @@ def _with_squares(lower: Array) -> Array:
 
 
 class Downdate:
-    """What sites of negative precision change about the posterior of the others."""
+    """The change of the posterior by sites of negative precision."""
 
     def __init__(self, tau: Array, negative: np.ndarray, covariance: Array) -> None:
-        """``covariance`` holds the columns of the negative sites, given the others alone."""
+        """``covariance`` holds the columns of the negative sites in Σ₊, the posterior without them."""
         self.negative = negative
         strength = np.sqrt(-tau[negative])
         columns = covariance * strength
@@ -156,19 +158,19 @@ class Downdate:
         #: Σ = Σ₊ + spreadᵀ spread
         self.spread: Array = solve_triangular(factor, columns.T, lower=True)
         self.widening: Array = np.einsum("ij,ij->j", self.spread, self.spread)
-        # (I − Q₊K) rows of the negative sites, for the predictive variance
+        # rows of I − Q₊K for the negative sites, for the predictive variance
         response = -np.maximum(tau, 0.0) * columns.T
         response[np.arange(len(negative)), negative] += strength
         self.response: Array = solve_triangular(factor, response, lower=True)
 
     def shift(self, target: Array) -> Array:
-        """By how much the mean moves."""
+        """The change of the posterior mean that the negative sites cause."""
         moved: Array = self.spread.T @ (self.spread @ target)
         return moved
 
 
 class Factor(Cholesky):
-    """B = I + S K S, with S = diag(root)."""
+    """The factorisation of B = I + S K S, with S = diag(root)."""
 
     def __init__(self, K: Array, root: Array) -> None:
         n = len(root)
@@ -194,7 +196,7 @@ class Factor(Cholesky):
         Squares below the diagonal of L⁻¹ are small where the variance is: nothing cancels.
         """
         assert not self.is_inverted
-        weak = (self._added < 1.0).any()  # else these squares are not asked for
+        weak = (self._added < 1.0).any()  # else ``gains_before`` does not use the squares
         before = _squares_beside_diagonal(self._array, axis=1) if weak else np.zeros_like(self._added)
         self._array, self.is_inverted = inverted(self._array), True
         below = _squares_beside_diagonal(self._array, axis=0)
@@ -203,9 +205,9 @@ class Factor(Cholesky):
         return gains / self._root**2, ends**2 + below
 
     def into_correlation(self, unit: Array, spread: Array | None) -> Correlation:
-        """−D B⁻¹ D off the diagonal, D = diag(unit), plus spreadᵀ spread; the factor is gone."""
+        """−D B⁻¹ D + spreadᵀ spread off the diagonal, D = diag(unit); the factor is used up."""
         array = self.into_inverse()
-        if spread is not None:  # in the units of the inverse
+        if spread is not None:  # divided by D, as the inverse is
             ours = np.asfortranarray(spread / unit)
             array = blas.dsyrk(-1.0, ours, beta=1.0, c=array, trans=1, lower=1, overwrite_c=1)
         return Correlation(array, unit)

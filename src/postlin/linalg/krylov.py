@@ -1,4 +1,4 @@
-"""What products with a matrix are enough for: solves by GMRES, with little overhead, and its radius."""
+"""Solves by GMRES with little overhead, and the spectral radius, from products with a matrix alone."""
 
 from collections.abc import Callable
 
@@ -8,21 +8,22 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
 from postlin._typing import Array
 
-#: A new direction of which so little is new is made orthogonal to those known a second time.
+#: A direction that keeps less than this part of its length is orthogonalised a second time.
 _LITTLE = 0.1
 
 
 def gmres(
     product: Callable[[Array], Array], right: Array, *, rtol: float, dimension: int
 ) -> tuple[Array, bool]:
-    """Solve A x = right, ``product`` being x ↦ A x: the best x of a Krylov space, from zero.
+    """Solve A x = right, where ``product`` maps x to A x: return x and whether it is accurate enough.
 
-    Stops where the residual is ``rtol`` of the right-hand side, or at the ``dimension``; says
-    whether it got there.
+    The search starts from zero and ends when the residual is ``rtol`` times the right-hand side, or
+    when the Krylov space has the given ``dimension``.
 
-    In an orthonormal basis A takes the first k directions to the first k + 1, by a Hessenberg matrix
-    H: one direction u is left out, and what the right-hand side has along it is the residual. With
-    u₀ = 1 every column of H gives one further entry of u, and the residual is 1/|u|.
+    In an orthonormal basis A maps the first k directions to the first k + 1 by a Hessenberg matrix H.
+    One direction u of these is orthogonal to the range of H, and the component of the right-hand side
+    along u is the residual. With u₀ = 1 every column of H gives one more entry of u, and the residual
+    is 1/|u|.
     """
     size = float(blas.dnrm2(right))
     dimension = min(dimension, len(right))
@@ -46,10 +47,10 @@ def gmres(
             length = float(blas.dnrm2(new))
         H[k + 1, k] = length
         reached = float(u[: k + 1] @ column)
-        if length == 0.0:  # nothing new: the answer is in the space, or nowhere
+        if length == 0.0:  # A maps the space to itself: it holds the solution if there is one
             return _combine(H, size, basis, k + (reached != 0.0)), reached != 0.0
         u[k + 1] = last = -reached / length
-        square += last * last  # which may be infinite: then the residual is nothing
+        square += last * last  # this may overflow to infinity; the residual is then zero
         if square * rtol**2 >= 1.0:
             return _combine(H, size, basis, k + 1), True
         np.divide(new, length, out=basis[k + 1])
@@ -57,7 +58,7 @@ def gmres(
 
 
 def _combine(H: Array, size: float, basis: Array, k: int) -> Array:
-    """The combination of the first k directions that A takes closest to the right-hand side."""
+    """The combination of the first k directions whose image is closest to the right-hand side."""
     if k == 0:
         return np.zeros(basis.shape[1])
     right = np.zeros(k + 1)
@@ -68,10 +69,10 @@ def _combine(H: Array, size: float, basis: Array, k: int) -> Array:
 
 
 def spectral_radius(product: Callable[[Array], Array], start: Array) -> float:
-    """Max |eigenvalue of A|, ``product`` being x ↦ A x."""
+    """The largest absolute eigenvalue of A, where ``product`` maps x to A x."""
     operator = LinearOperator((len(start), len(start)), matvec=product, dtype=float)
     try:
         values = eigs(operator, k=4, which="LM", v0=start, return_eigenvectors=False, ncv=60)
-    except ArpackNoConvergence as error:  # which has those that it found
+    except ArpackNoConvergence as error:  # the error holds the eigenvalues that were found
         values = error.eigenvalues
     return float(np.abs(values).max())

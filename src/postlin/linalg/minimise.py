@@ -1,9 +1,9 @@
-"""BFGS within bounds, for objectives of which every evaluation is dear.
+"""BFGS within bounds, for objectives whose evaluations are expensive.
 
-Made for log-parameters, whose natural step is one: the first step moves every parameter by its
-gradient or by one, whichever is less, so that no stiff parameter hides the others; a model that
-has seen no curvature expects a step of one; steps are kept within a trust region. The search ends
-when the model promises no further gain: that costs no evaluation to see the gain fail to come.
+It is made for log-parameters, whose natural step is one. The first step moves every parameter by its
+gradient or by one, whichever is less, so that no stiff parameter hides the others. A model that has
+seen no curvature expects a step of one. A trust region limits the steps. The search ends when the model
+predicts no further gain, so that no evaluation is spent on a step without one.
 """
 
 from collections.abc import Callable
@@ -14,18 +14,18 @@ from scipy.optimize import minimize
 
 from postlin._typing import Array
 
-#: Largest change of a parameter in the first step, in one that a known curvature suggests, in any.
+#: The largest change of a parameter in the first step, in the first with known curvature, in any step.
 _FIRST, _KNOWN, _LONGEST = 1.0, 0.3, 1.5
-#: A step counts if it gains this part of what the model promised; below the second the region is
-#: too large, above the third it may grow.
+#: A step is accepted if it gains the first part of what the model predicted; the trust region shrinks
+#: below the second and may grow above the third.
 _SOME, _HALF, _MOST = 1e-3, 0.5, 0.7
-#: Steps shorter than this end the search: rounding has taken over.
+#: Steps shorter than this end the search, since rounding dominates.
 _SHORTEST = 1e-8
-#: Models flatter than this are not made flatter still.
+#: A model with less curvature than this along a step is not updated.
 _NO_CURVATURE = 1e-100
-#: A model worse conditioned than this is no model.
+#: A model with a larger condition number than this is discarded.
 _CONDITION = 1e14
-#: Below this part of the model's curvature along a step, the measured one is not believed.
+#: A measured curvature below this part of the model's along a step is damped.
 _BELIEVED = 0.2
 
 #: (objective, initial theta, bounds) → (theta, value): scikit-learn's convention for optimisers.
@@ -39,16 +39,16 @@ _DIFFERENCE = 1e-4
 
 Objective = Callable[[Array], tuple[float, Array]]
 
-#: The value and slope at a point known, more exactly, where a loss of so much elsewhere may be an error
-#: of that value; None where it cannot be.
+#: (known point, loss seen elsewhere) → value and slope there, computed more exactly, or None where
+#: an error of the known value cannot explain the loss.
 Again = Callable[[Array, float], tuple[float, Array] | None]
 
 
 class Worth(NamedTuple):
-    """What is worth an evaluation.
+    """When a search ends.
 
-    ``gain`` is an improvement, relative to max(1, |value|), that is not worth a step. A promise of
-    the model is believed only where no slope is larger than ``slope``: it may not know all of them.
+    ``gain`` is the improvement, relative to max(1, |value|), that is not worth an evaluation. The
+    model's prediction counts only where no slope exceeds ``slope``: it may not know every direction.
     """
 
     gain: float = 4e-9
@@ -56,7 +56,7 @@ class Worth(NamedTuple):
 
 
 class Minimum(NamedTuple):
-    """Where the search ended, the value there, and a complaint if it did not converge."""
+    """Where the search ended, the value there, and a message if it did not converge."""
 
     x: Array
     value: float
@@ -73,10 +73,10 @@ def minimise(
     again: Again = lambda x, loss: None,
     max_evaluations: int = 500,
 ) -> Minimum:
-    """Minimise from x, with what is known of the curvature there.
+    """Minimise from x, given the curvature there if it is known.
 
-    An objective whose values are not quite exact may be asked ``again`` for the one at the best point,
-    which no other point may ever seem to reach.
+    Where values are inexact, ``again`` recomputes the one at the best point: if that is too low by
+    error, no other point would ever seem better.
     """
     low, high = bounds.T
     x = np.clip(np.array(x, float), low, high)
@@ -97,9 +97,9 @@ def minimise(
         loss = new_value - value
         if loss > least and (known := again(x, loss)) is not None:
             value, slope = known
-        # values may be wrong by what is not worth a step: such a loss is none
+        # values may be wrong by ``least``, so that a loss of this size is no loss
         success = (value - new_value + least) / (max(promised, 0.0) + least)
-        if new_slope.any():  # else nothing could be computed there, and nothing is learned
+        if new_slope.any():  # a slope of zero means that the objective could not be computed there
             model = _updated(model, step, new_slope - slope, new_slope)
         if success > _MOST:
             radius = min(_LONGEST, max(radius, 2.0 * length))
@@ -111,10 +111,10 @@ def minimise(
 
 
 def _step(model: Array | None, slope: Array, free: np.ndarray, low: Array, high: Array) -> Array:
-    """Towards the model's minimum over the free parameters, within a box.
+    """The step towards the model's minimum over the free parameters, within a box.
 
-    Where the way leaves the box that parameter stays at its edge, and the others go on from there: the
-    model falls all along.
+    A parameter that reaches the edge of the box stays there, and the others go on towards the minimum
+    that remains, so that the model decreases all the way.
     """
     if model is None:
         return np.clip(np.where(free, -slope, 0.0), low, high)
@@ -133,20 +133,20 @@ def _step(model: Array | None, slope: Array, free: np.ndarray, low: Array, high:
 
 
 def _promise(model: Array | None, slope: Array, step: Array) -> float:
-    """What the model gains by a step."""
+    """The gain that the model predicts for a step."""
     curvature = 0.0 if model is None else float(step @ model @ step)
     return -float(slope @ step) - 0.5 * curvature
 
 
 def _updated(model: Array | None, step: Array, change: Array, slope: Array) -> Array | None:
-    """The BFGS update, damped as Powell's so that the model stays positive definite.
+    """The BFGS update of the model, with Powell's damping, which keeps it positive definite.
 
-    Where it would not be so to rounding, the model is forgotten.
+    None is returned where rounding would make it singular.
     """
     if model is None:
         moved = np.abs(step) > _SHORTEST
         measured = np.divide(change, step, out=np.zeros_like(step), where=moved)
-        # no curvature seen: expect a step of one
+        # without positive curvature a step of one is expected
         model = np.diag(np.where(measured > 0, measured, np.maximum(np.abs(slope), _SHORTEST)))
     along = model @ step
     expected, seen = float(step @ along), float(step @ change)
@@ -162,7 +162,7 @@ def _updated(model: Array | None, step: Array, change: Array, slope: Array) -> A
 
 
 def _shrinkage(slope_before: float, slope_after: float) -> float:
-    """How much shorter the next step should be: to where the slope along this one vanished."""
+    """By which factor the next step should be shorter: to where the slope along this one vanishes."""
     if slope_after <= slope_before:
         return 0.25
     return float(np.clip(-slope_before / (slope_after - slope_before), 0.1, 0.7))
@@ -191,8 +191,8 @@ def optimise(
         return Minimum(np.asarray(optimum, float), float(value), None)
     if optimizer == "fmin_l_bfgs_b":
         return _l_bfgs_b(objective, theta, bounds, worth.gain)
-    # The paper: quasi-Newton with finite differences, no bounds. It calls it a failure (status 2)
-    # when rounding ends the line search, which is as far as differences can get.
+    # As in the paper: quasi-Newton with finite differences and no bounds. SciPy reports a failure
+    # (status 2) when rounding ends the line search, which is as far as differences can get.
     result = minimize(
         objective.value,
         theta,
@@ -207,12 +207,12 @@ def optimise(
 def _l_bfgs_b(objective: Objective, theta: Array, bounds: Array, gain: float) -> Minimum:
     """L-BFGS-B on the objective scaled so that its first step has length one at most.
 
-    With bounds on every parameter the routine's own first step is the whole gradient, which in
-    log-parameters leads out of all sense.
+    With bounds on every parameter the routine's own first step is the whole gradient, which is far too
+    long in log-parameters.
     """
     value, gradient = objective(theta)
     scale = 1.0 / max(1.0, float(np.linalg.norm(gradient)))
-    # The routine compares a step's gain with its tolerance times max(1, |scaled value|).
+    # The routine compares the gain of a step with its tolerance times max(1, |scaled value|).
     size = max(1.0, abs(value))
     least_gain = gain * scale * size / max(1.0, scale * size)
 

@@ -1,6 +1,6 @@
-"""Points a few at a time: what is computed of them stays in the cache, and threads share the work.
+"""How many threads BLAS uses, memory that is kept, and work on a few points at a time in threads.
 
-All that is done here is elementwise or in small matrices, in NumPy, whose own threads would not help.
+Batches are for elementwise work and small matrices in NumPy, which its own threads would not speed up.
 """
 
 import threading
@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import LibController, ThreadpoolController  # a dependency of scikit-learn
 
-#: Up to this many rows one thread is faster (measured on two cores).
+#: The largest number of rows for which one thread is faster (measured on two cores).
 _ONE_THREAD = 500
 
-# Limits are the process's: of several users the first sets them and the last lifts them.
+# The limits hold for the whole process: the first of several users sets them, the last one lifts them.
 _lock = threading.Lock()
 _users = 0
 _before: list[tuple[LibController, int]] = []
@@ -24,7 +24,7 @@ _before: list[tuple[LibController, int]] = []
 
 @contextmanager
 def blas_threads(n: int) -> Iterator[None]:
-    """A context in which BLAS uses the threads that suit matrices of n rows."""
+    """A context in which BLAS uses as many threads as suit matrices of n rows."""
     global _users
     with _lock:
         _users += 1
@@ -46,7 +46,7 @@ def blas_threads(n: int) -> Iterator[None]:
 
 
 def threads() -> int:
-    """How many threads the BLAS that does our work would use now."""
+    """How many threads BLAS would use now."""
     return max((library.num_threads for library in _libraries()), default=1)
 
 
@@ -55,27 +55,27 @@ def _libraries() -> list[LibController]:
     return [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
 
 
-#: Up to so many rows memory is no matter: a matrix more is held where that saves time.
+#: Up to this many rows one more matrix is held in memory where that saves time.
 FEW_ROWS = 800
 
-#: Bytes; a little less than the limit, for there is a header.
+#: Bytes of the block that is allocated; its header keeps it below the limit of 32 MiB.
 _LARGEST = 2**25 - 2**16
 
 
 @cache
 def keep_freed_memory() -> None:
-    """Make the process keep blocks of up to 32 MiB, and twice as much of them, for later."""
+    """Make the allocator keep freed blocks of up to 32 MiB, and 64 MiB in all, for later use."""
     np.empty(_LARGEST, dtype=np.uint8)
 
 
-#: Entries of the largest array of a batch: one megabyte.
+#: The number of entries of the largest array of a batch, 1 MiB.
 _ENTRIES = 2**17
 
 
 def in_batches(work: Callable[[slice], None], n: int, entries: int) -> None:
-    """Call ``work`` on consecutive slices of n points with so many ``entries`` each.
+    """Call ``work`` on consecutive slices of n points, each of which needs ``entries`` array entries.
 
-    It must write what it finds to where the others do not. Results do not depend on the threads.
+    Every call must write to its own slice of the results, which then do not depend on the threads.
     """
     width = max(1, _ENTRIES // entries)
     parts = [slice(first, min(first + width, n)) for first in range(0, n, width)]
@@ -86,4 +86,4 @@ def in_batches(work: Callable[[slice], None], n: int, entries: int) -> None:
         return
     with ThreadPoolExecutor(workers) as pool:
         for _ in pool.map(work, parts):
-            pass  # raises what was raised there
+            pass  # raises what a worker has raised

@@ -1,8 +1,8 @@
-"""The work of ``triangles`` for matrices of other array libraries, on a GPU above all.
+"""``factor`` and ``triangles`` for matrices of other array libraries, mainly on a GPU.
 
-Written once, in products of large blocks: everything is in place, row by row of blocks, so that beside
-the matrix itself there is only ever one row of blocks. Symmetric matrices are kept whole here, since a
-device reads memory faster than it sorts out triangles.
+All operations work in place on rows of large blocks, so that memory beyond the matrix itself is needed
+for one row of blocks only. Symmetric matrices are stored whole, since a device reads memory faster than
+it separates triangles.
 """
 
 from collections.abc import Iterator
@@ -24,20 +24,20 @@ from postlin.linalg.arrays import (
 )
 from postlin.linalg.triangles import gains_before
 
-#: Rows of a block: enough for products to run at full speed.
+#: The number of rows of a block, large enough for products to run at full speed.
 _BLOCK = 2048
-#: Entries of a panel in passes over a matrix, 256 MiB: enough to hide what it costs to begin one.
+#: The number of entries of a panel in passes over a matrix, 256 MiB: enough to hide the cost of a call.
 _PANEL = 2**25
 
 
 def rows_of_blocks(n: int) -> Iterator[slice]:
-    """The rows of n × n blocks, from the top."""
+    """Slices of the rows of an n × n matrix, block by block from the top."""
     for first in range(0, n, _BLOCK):
         yield slice(first, min(first + _BLOCK, n))
 
 
 def wide_panels(n: int) -> Iterator[tuple[slice, slice]]:
-    """(Rows, columns) of wide panels that cover the lower triangle."""
+    """Slices (rows, columns) of wide panels that cover the lower triangle."""
     width = max(1, _PANEL // n)
     for first in range(0, n, width):
         yield slice(first, n), slice(first, min(first + width, n))
@@ -54,9 +54,9 @@ def mirror(A: Matrix) -> Matrix:
 
 
 def factorise(A: Matrix) -> int:
-    """The Cholesky factor in place of the lower triangle of A; zeros above it must be there already.
+    """Replace the lower triangle of A, which has zeros above it, by its Cholesky factor.
 
-    Gives the order of the first leading minor that has none, or 0.
+    Returns 0, or the order of the first leading minor that has no factor.
     """
     n = A.shape[0]
     for rows in rows_of_blocks(n):
@@ -74,7 +74,7 @@ def factorise(A: Matrix) -> int:
 
 
 def invert(L: Matrix) -> None:
-    """L⁻¹ in place of the lower triangular L."""
+    """Replace the lower triangular L by L⁻¹."""
     place = place_of(L)
     for rows in rows_of_blocks(L.shape[0]):
         size = rows.stop - rows.start
@@ -89,19 +89,19 @@ def invert(L: Matrix) -> None:
 
 
 def square(X: Matrix) -> None:
-    """Xᵀ X in place of the lower triangle of a lower triangular X."""
+    """Replace the lower triangle of a lower triangular X by that of Xᵀ X."""
     for rows in rows_of_blocks(X.shape[0]):
         X[rows, : rows.stop] = X[rows.start :, rows].T @ X[rows.start :, : rows.stop]
 
 
 def whole_times(A: Matrix, x: Array) -> Array:
-    """Symmetric matrix, kept whole, times vector."""
+    """The product of a symmetric matrix, stored whole, and a vector."""
     product: Array = on_host(A @ place_of(A).put(x))
     return product
 
 
 class TiledFactor:
-    """``factor.Factor`` in blocks."""
+    """``factor.Factor`` on any device."""
 
     def __init__(self, K: Matrix, root: Array) -> None:
         n = len(root)
@@ -123,7 +123,7 @@ class TiledFactor:
         self.half_log_det = float(np.log(diagonal(B)).sum())
 
     def solve(self, x: Array) -> Array:
-        """B⁻¹ x, for one vector or for columns, which are NumPy's."""
+        """B⁻¹ x for a NumPy vector or NumPy columns."""
         columns = self._place.put(x.reshape(len(x), -1))
         solved: Array = on_host(self._unwhiten(self._whiten(columns))).reshape(x.shape)
         return solved
@@ -133,7 +133,7 @@ class TiledFactor:
         return self._whiten(self._root[:, None] * cross)
 
     def _whiten(self, columns: Matrix) -> Matrix:
-        """L⁻¹ times columns, which are used up."""
+        """L⁻¹ times columns, which are overwritten."""
         A, n = self._array, self._array.shape[0]
         if self.is_inverted:
             result = self._place.zeros(*columns.shape)
@@ -148,7 +148,7 @@ class TiledFactor:
         return columns
 
     def _unwhiten(self, columns: Matrix) -> Matrix:
-        """L⁻ᵀ times columns, which are used up."""
+        """L⁻ᵀ times columns, which are overwritten."""
         A, n = self._array, self._array.shape[0]
         if self.is_inverted:
             result = self._place.zeros(*columns.shape)
@@ -178,7 +178,7 @@ class TiledFactor:
         return gains / on_host(self._root) ** 2, ends**2 + below
 
     def into_correlation(self, unit: Array, spread: Array | None) -> "TiledCorrelation":
-        """−D B⁻¹ D off the diagonal, D = diag(unit), plus spreadᵀ spread; the factor is gone."""
+        """−D B⁻¹ D + spreadᵀ spread off the diagonal, D = diag(unit); the factor is used up."""
         A, u = self._invert(), self._place.put(unit)
         del self._array
         square(A)
@@ -206,10 +206,10 @@ def _squares_beside_diagonal(L: Matrix, axis: int) -> Array:
 
 
 class TiledCorrelation:
-    """``correlation.Correlation``, whole: C − I for a correlation matrix C."""
+    """``factor.Correlation`` on any device, stored as the whole matrix C − I."""
 
     def __init__(self, lower: Matrix) -> None:
-        """Take over an array whose lower triangle is C."""
+        """Take over an array whose lower triangle is that of C."""
         self._array = mirror(lower)
         self._place = place_of(lower)
         set_diagonal(self._array, 0.0)
@@ -232,7 +232,7 @@ class TiledCorrelation:
         return result
 
     def dense(self) -> Array:
-        """C as a matrix of its own, of NumPy's."""
+        """C as a new NumPy matrix."""
         full = np.array(on_host(self._array))
         full[np.diag_indices_from(full)] = 1.0
         return full
@@ -247,7 +247,7 @@ class TiledCorrelation:
         return result
 
     def weighted_square(self, outer: Array, inner: Array) -> Matrix:
-        """D (C − I) W (C − I) D, with D = diag(outer) and W = diag(inner): the lower triangle."""
+        """The lower triangle of D (C − I) W (C − I) D, with D = diag(outer) and W = diag(inner)."""
         A, d, w = self._array, self._place.put(outer), self._place.put(inner)
         result = self._place.zeros(len(outer), len(outer))
         for rows in rows_of_blocks(len(outer)):
@@ -258,7 +258,7 @@ class TiledCorrelation:
         return result
 
     def add_products(self, result: Matrix, left: Array, right: Array) -> None:
-        """Add (left rightᵀ + right leftᵀ)∘(C − I), the lower triangle."""
+        """Add the lower triangle of (left rightᵀ + right leftᵀ)∘(C − I) to ``result``."""
         a, b = self._place.put(left), self._place.put(right)
         for rows in rows_of_blocks(len(left)):
             bracket = a[rows, None] * b[None, : rows.stop]
@@ -268,7 +268,7 @@ class TiledCorrelation:
             part += bracket
 
     def add_outer(self, result: Matrix, left: Array, right: Array, on_diagonal: Array) -> Matrix:
-        """Add left rightᵀ + right leftᵀ and a diagonal, and complete the upper triangle."""
+        """Add left rightᵀ + right leftᵀ and a diagonal to ``result``, and fill its upper triangle."""
         a, b = self._place.put(left), self._place.put(right)
         for rows in rows_of_blocks(len(left)):
             part = result[rows, : rows.stop]

@@ -1,9 +1,4 @@
-"""Solving with a small triangular matrix for many rows at a time.
-
-By matrix products alone, with the inverses of the blocks on the diagonal: NumPy's products let
-other threads run meanwhile, which SciPy's triangular solves do not, and are twice as fast on a
-chunk of rows.
-"""
+"""Triangles of symmetric matrices, panel by panel, and triangular solves for many rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,35 +12,35 @@ from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.linalg.threads import threads
 
-#: Entries of a panel, 256 KiB, the best of those measured: smaller ones cost calls, larger ones the
-#: cache; and the fewest columns.
+#: The number of entries of a panel, 256 KiB, and its fewest columns. This is the fastest size of those
+#: measured: smaller panels take more calls, larger ones leave the cache.
 _PANEL = 2**15
 _NARROW = 48
-#: Triangles of more rows than the first and up to the second are inverted in halves (measured).
+#: Triangles with more than _LEAF and at most _HALVED rows are inverted in halves (measured).
 _LEAF, _HALVED = 64, 1024
 
 
 def panels(n: int, width: int | None = None) -> Iterator[slice]:
-    """Consecutive columns of an n × n matrix."""
+    """Slices of consecutive columns of an n × n matrix."""
     width = width or max(_NARROW, _PANEL // n)
     for first in range(0, n, width):
         yield slice(first, min(first + width, n))
 
 
 def lower_panels(n: int) -> Iterator[tuple[slice, slice]]:
-    """(Rows, columns) of the panels that cover the lower triangle."""
+    """Slices (rows, columns) of the panels that cover the lower triangle."""
     for columns in panels(n):
         yield slice(columns.start, n), columns
 
 
 def times(matrix: Array, x: Array) -> Array:
-    """Symmetric matrix times vector, from the lower triangle."""
+    """The product of a symmetric matrix, given by its lower triangle, and a vector."""
     product: Array = blas.dsymv(1.0, matrix, x, lower=1)
     return product
 
 
 def clear_corners(matrix: Array, width: int | None = None) -> None:
-    """Put zeros above the diagonal in the blocks on it, where passes over the lower panels see them."""
+    """Set the entries above the diagonal to zero that passes over the lower panels read."""
     for columns in panels(len(matrix), width):
         np.copyto(matrix[columns, columns], 0.0, where=_above_diagonal(columns.stop - columns.start))
 
@@ -64,31 +59,31 @@ def _above_diagonal(n: int) -> NDArray[np.bool_]:
 
 
 def mirror_panels(matrix: Array) -> Array:
-    """Copy the lower triangle onto the upper one, in place, outside the blocks on the diagonal."""
+    """Copy the lower triangle onto the upper one, in place, except in the diagonal blocks."""
     for columns in panels(len(matrix)):
         matrix[columns, columns.stop :] = matrix[columns.stop :, columns].T
     return matrix
 
 
 def diagonal_of(matrix: Array) -> Array:
-    """The diagonal as something that can be written to, whatever the layout in memory."""
+    """The diagonal as a view that can be written to, whatever the layout in memory."""
     view: Array = np.einsum("ii->i", matrix)
     return view
 
 
 def gains_before(added: Array, before: Array, ends: Array) -> Array:
-    """1 − 1/L²ᵢᵢ to full precision, for a Cholesky factor L of B, whose inverse ends in 1/Lᵢᵢ.
+    """1 − 1/L²ᵢᵢ to full precision, for a Cholesky factor L of B.
 
-    Given are (B − I)ᵢᵢ, Σ_{k<i} L²ᵢₖ and 1/Lᵢᵢ. Where t = L²ᵢᵢ − 1 is small, only their difference
-    has its digits, and what is asked for is t/(1 + t).
+    The arguments are (B − I)ᵢᵢ, Σ_{k<i} L²ᵢₖ and 1/Lᵢᵢ. Where t = L²ᵢᵢ − 1 is small, it is accurate
+    only as the difference of the first two; the result is t/(1 + t).
     """
     weak = added < 1.0
-    t = np.where(weak, added - before, 0.0)  # of strong ones rounding may leave anything, even −1
+    t = np.where(weak, added - before, 0.0)  # rounding could make it −1 where it is large
     return np.where(weak, t / (1.0 + t), 1.0 - ends**2)
 
 
 def inverted(L: Array) -> Array:
-    """L⁻¹ in place of the lower triangular L.
+    """Replace the lower triangular L by L⁻¹, and return it.
 
     With one thread it is computed in halves of halves, which is up to twice as fast as LAPACK's way.
     """
@@ -108,7 +103,7 @@ def inverted(L: Array) -> Array:
 
 @lru_cache
 def _halved(n: int) -> tuple[list[slice], list[tuple[slice, slice]]]:
-    """The smallest parts of n rows that are halved again and again, and the halves, small ones first."""
+    """The smallest parts of n rows that are halved repeatedly, and the halves, small ones first."""
     parts, leaves, halves = [slice(0, n)], [], []
     for part in parts:  # which grows
         middle = part.start + (part.stop - part.start) // 2
@@ -127,7 +122,11 @@ _BLOCK, _ROWS = 64, 1024
 
 @dataclass(frozen=True, eq=False)
 class Triangle:
-    """A lower triangular matrix L."""
+    """A lower triangular matrix L, with solves for many rows by matrix products alone.
+
+    They use the inverses of the diagonal blocks. NumPy's products let other threads run meanwhile,
+    which SciPy's triangular solves do not, and are twice as fast on a chunk of rows.
+    """
 
     L: Array
 
@@ -139,7 +138,7 @@ class Triangle:
 
     @property
     def log_determinant(self) -> float:
-        """Log |L|."""
+        """log |L|."""
         return float(np.log(self.L.diagonal()).sum())
 
     @cached_property
@@ -180,10 +179,10 @@ def _slices(n: int, width: int) -> list[slice]:
 
 
 class Cholesky:
-    """B = L Lᵀ: solves with it, and its inverse."""
+    """The factorisation B = L Lᵀ, with solves and the inverse."""
 
     def __init__(self, B: Array) -> None:
-        """Take over an array, of which the lower triangle is looked at."""
+        """Take over the array of B, of which only the lower triangle is read."""
         self._array: Array
         self._array, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=0)
         if failed:
@@ -198,7 +197,7 @@ class Cholesky:
         return self.whiten(self.whiten(x), transposed=True, overwrite=True)
 
     def whiten(self, columns: Array, *, transposed: bool = False, overwrite: bool = False) -> Array:
-        """L⁻¹ times a vector or columns, or L⁻ᵀ times them."""
+        """L⁻¹ or L⁻ᵀ times a vector or columns."""
         result: Array
         if columns.ndim == 1:
             product = blas.dtrmv if self.is_inverted else blas.dtrsv
@@ -213,14 +212,14 @@ class Cholesky:
         return result
 
     def _invert(self) -> Array:
-        """L⁻¹ in place of L."""
+        """Replace L by L⁻¹ in the array, and return it."""
         if not self.is_inverted:
             self._array = inverted(self._array)
             self.is_inverted = True
         return self._array
 
     def into_inverse(self) -> Array:
-        """The array, now with B⁻¹ in its lower triangle; the factor is gone."""
+        """The array with B⁻¹ in its lower triangle; this factor cannot be used any more."""
         inverse, _ = lapack.dlauum(self._invert(), lower=1, overwrite_c=1)
         del self._array
         matrix: Array = inverse
