@@ -184,7 +184,7 @@ def test_the_survey_knows_the_data(table):
     assert np.array_equal(found.counts, counts)
     assert found.classes.dtype == y.dtype
     assert len(found.sample) == 20_000
-    assert not found.weighted
+    assert (found.sample_weight == 1.0).all()
 
 
 def test_integer_labels_stay_integers():
@@ -269,7 +269,7 @@ def with_mixed_labels(Xs, ys):
         (with_infinity, r"row 9000 of X holds infinity \(chunk 1, feature 0\)"),
         (with_a_wide_chunk, r"chunk 3 of X has 4 features, and those before it have 2"),
         (with_a_short_y, r"chunk 1 has 100 rows of X and labels of shape \(99,\)"),
-        (with_strings, r"chunk 1 of X holds values that are no numbers"),
+        (with_strings, r"chunk 1 of X holds values that are not numbers"),
         (with_no_label, r"row 9005 has no label \(chunk 1\)"),
         (with_numbers, r"Unknown label type: continuous"),
         (with_weights, r"that of row 50 is -1 \(chunk 0\)"),
@@ -374,11 +374,11 @@ def test_parquet_files_that_are_not_what_they_should_be(files, monkeypatch):
         postlin.parquet(files, target="label")
     with pytest.raises(ValueError, match="no Parquet files"):
         postlin.parquet([], target="kind")
-    with pytest.raises(ValueError, match=r"test_rows\.py' is no Parquet file, or damaged"):
+    with pytest.raises(ValueError, match=r"test_rows\.py' is not a Parquet file, or it is damaged"):
         postlin.parquet(__file__, target="kind")
     with pytest.raises(FileNotFoundError):
         postlin.parquet(files / "nothing.parquet", target="kind")
-    with pytest.raises(ValueError, match=r"column 'kind' of .* holds values that are no numbers"):
+    with pytest.raises(ValueError, match=r"column 'kind' of .* holds values that are not numbers"):
         look(postlin.parquet(files, target="u2"))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"postlin\[parquet\]"):

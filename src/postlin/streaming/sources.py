@@ -1,65 +1,62 @@
 """Where labelled rows come from: arrays, and streams that can be opened again."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
-from postlin.streaming.chunks import CHUNK, Block, check_finite, checked, joined
+from postlin.streaming.chunks import CHUNK, Block, checked, grouped, joined
+from postlin.streaming.engines import Readable
 
 
-class Source(ABC):
+class Source(Readable[Block]):
     """Labelled rows that can be read any number of times, in the same order every time.
 
-    ``classes`` are the labels that may occur, None for whatever the first pass finds.
+    ``classes`` are the labels that may occur; None stands for those that the first pass finds.
     """
 
     classes: np.ndarray | None = None
 
-    @abstractmethod
-    def loads(self) -> Iterable[Any]:
-        """One pass: what gives a ``Block`` each, in order, when it is called."""
 
-    def loads_anywhere(self) -> list[Any] | None:
-        """The same, if they can be called in other processes without taking data there; else None."""
-        return None
+def known_classes(classes: ArrayLike | None) -> np.ndarray | None:
+    """The labels that a user allows, sorted; None if any may occur."""
+    return None if classes is None else np.unique(np.asarray(classes))
 
 
 @dataclass(frozen=True, eq=False)
 class ArrayLoad:
-    """Some rows of arrays, converted when they are asked for."""
+    """Loads a slice of arrays: converts it to double precision and checks it."""
 
-    X: Any
-    y: Any
-    weight: Any
+    X: "np.ndarray | MappedSlice"
+    y: np.ndarray
+    weight: np.ndarray | None
     first: int
     number: int
 
     def __call__(self) -> Block:
         """The rows, checked."""
-        return check_finite(checked(self.X, self.y, self.weight, self.first, self.number))
+        return checked(self.X, self.y, self.weight, self.first, self.number)
 
 
 @dataclass(frozen=True, eq=False)
 class ArraySource(Source):
-    """Rows of arrays in memory or mapped to it, of any numeric type; never copied as a whole."""
+    """Rows of arrays of any numeric type, in memory or memory-mapped; never copied as a whole."""
 
     X: np.ndarray
     y: np.ndarray
     weight: np.ndarray | None = None
 
     def loads(self) -> Iterator[ArrayLoad]:
-        """Slices."""
+        """One pass over slices of the arrays."""
         for number, first in enumerate(range(0, len(self.X), CHUNK)):
             rows = slice(first, first + CHUNK)
             weight = None if self.weight is None else self.weight[rows]
             yield ArrayLoad(self.X[rows], self.y[rows], weight, first, number)
 
     def loads_anywhere(self) -> list[ArrayLoad] | None:
-        """Slices that name the file which X is mapped from; labels travel with them."""
+        """If X is memory-mapped, loads that name its file and carry their labels; else None."""
         if not isinstance(self.X, np.memmap):
             return None
         return [replace(load, X=MappedSlice.of(load.X)) for load in self.loads()]
@@ -67,7 +64,7 @@ class ArraySource(Source):
 
 @dataclass(frozen=True)
 class MappedSlice:
-    """A piece of a memory-mapped file, by name; NumPy reads it where it is wanted."""
+    """A slice of a memory-mapped file, named by its path; ``np.asarray`` reads it."""
 
     path: str
     dtype: str
@@ -76,16 +73,17 @@ class MappedSlice:
     offset: int
 
     @classmethod
-    def of(cls, array: np.memmap[Any, Any]) -> "MappedSlice":
-        """Of an array that is mapped from a file, or a slice of one."""
-        root: Any = array
+    def of(cls, array: "np.ndarray | MappedSlice") -> "MappedSlice":
+        """The name of a memory map, or of a slice of one."""
+        assert isinstance(array, np.memmap)
+        root = array
         while isinstance(root.base, np.memmap):
             root = root.base
         offset = root.offset + array.ctypes.data - root.ctypes.data
         return cls(str(root.filename), array.dtype.str, array.shape, array.strides, int(offset))
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """The rows, as NumPy asks for them."""
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
+        """A copy of the rows in the file."""
         content = np.memmap(self.path, dtype=np.uint8, mode="r")
         mapped: np.ndarray = np.ndarray(
             self.shape, self.dtype, content, offset=self.offset, strides=self.strides
@@ -93,8 +91,8 @@ class MappedSlice:
         return np.array(mapped, dtype=dtype)
 
 
-#: Opens a stream: (X, y) or (X, y, weight) at a time.
-OpenChunks = Callable[[], Iterable[Sequence[Any]]]
+#: Opens a stream: returns chunks (X, y) or (X, y, weight).
+OpenChunks = Callable[[], Iterable[Sequence[object]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,15 +103,9 @@ class StreamSource(Source):
     classes: np.ndarray | None = None
 
     def loads(self) -> Iterator[Callable[[], Block]]:
-        """Read in turn, here; small chunks are put together."""
-        held: list[Block] = []
-        for block in self._blocks():
-            held.append(block)
-            if sum(len(b.y) for b in held) >= CHUNK // 2:
-                yield partial(joined, held)
-                held = []
-        if held:
-            yield partial(joined, held)
+        """One pass over the stream, read in turn; small chunks are joined."""
+        for blocks in grouped(self._blocks(), lambda block: len(block.y), CHUNK // 2):
+            yield partial(joined, blocks)
 
     def _blocks(self) -> Iterator[Block]:
         first, before = 0, None
@@ -124,14 +116,14 @@ class StreamSource(Source):
                     f"{type(chunk).__name__}."
                 )
             X, y, weight = (*chunk, None)[:3]
-            block = check_finite(checked(X, y, weight, first, number))
+            block = checked(X, y, weight, first, number)
             check_alike(block, before or block)
             before = block.part(0, 0)
             first += len(block.y)
             if len(block.y):
                 yield block
 
-    def _opened(self) -> Iterable[Any]:
+    def _opened(self) -> Iterable[object]:
         opened = self.open_chunks()
         if not isinstance(opened, Iterable):
             raise TypeError(
@@ -142,7 +134,7 @@ class StreamSource(Source):
 
 
 def check_width(block: Block, width: int) -> None:
-    """Raise ``ValueError`` where a chunk has another number of features than the first."""
+    """Raise ``ValueError`` if a chunk does not have ``width`` features as the chunks before it."""
     if block.X.shape[1] != width:
         raise ValueError(
             f"chunk {block.number} of X has {block.X.shape[1]} features, and those before it have "
@@ -151,7 +143,7 @@ def check_width(block: Block, width: int) -> None:
 
 
 def check_alike(block: Block, before: Block) -> None:
-    """Raise ``ValueError`` where a chunk has other features than one before it."""
+    """Raise ``ValueError`` if two chunks differ in the number or in the names of their features."""
     check_width(block, before.X.shape[1])
     if block.names != before.names:
         raise ValueError(
@@ -164,16 +156,16 @@ def _shown(names: tuple[str, ...] | None) -> str:
     return "none" if names is None else ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
-def stream(open_chunks: OpenChunks, *, classes: Any = None) -> Source:
-    """Labelled rows that do not fit the memory, for ``GPClassifier(inducing=...).fit``.
+def stream(open_chunks: OpenChunks, *, classes: ArrayLike | None = None) -> Source:
+    """Labelled rows that do not fit into memory, for ``GPClassifier(inducing=...).fit``.
 
     Parameters
     ----------
     open_chunks : callable
-        Called without arguments at the begin of every pass; returns an iterable of chunks
-        ``(X, y)`` or ``(X, y, weight)``, the same ones every time.
+        A function without arguments that is called at the start of every pass and returns an iterable
+        of chunks ``(X, y)`` or ``(X, y, weight)``, the same chunks every time.
     classes : array-like or None
-        The labels that may occur. None: those that the first pass finds.
+        The labels that may occur; None for those that the first pass finds.
 
     """
     if not callable(open_chunks):
@@ -182,4 +174,4 @@ def stream(open_chunks: OpenChunks, *, classes: Any = None) -> Source:
             f"lambda: read_chunks(path), and got {type(open_chunks).__name__}, which can be read only "
             "once."
         )
-    return StreamSource(open_chunks, None if classes is None else np.unique(classes))
+    return StreamSource(open_chunks, known_classes(classes))
