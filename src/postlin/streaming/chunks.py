@@ -23,31 +23,22 @@ CHUNK = 8192
 
 
 class Chunk(NamedTuple):
-    """Consecutive rows with labels −1 and +1; ``first`` is the index of the first row."""
-
-    X: Array
-    y: Array
-    weight: Array
-    first: int
-
-
-class Block(NamedTuple):
-    """Consecutive rows with labels of any kind; chunks and rows are counted from zero."""
+    """Consecutive rows with labels (for inference −1 and +1); rows and chunks count from zero."""
 
     X: Array
     y: np.ndarray
     weight: Array
-    first: int
-    number: int
-    names: tuple[str, ...] | None = None
+    first: int  # the index of the first row
+    number: int = 0
+    names: tuple[str, ...] | None = None  # of the features
     further: tuple[tuple[int, int], ...] = ()  # first row and number of chunks joined to this one
 
     def number_of(self, row: int) -> int:
         """The number of the chunk that holds a row, which is counted in the whole data."""
         return [self.number, *(number for first, number in self.further if first <= row)][-1]
 
-    def part(self, first: int, last: int) -> "Block":
-        """The rows from ``first`` up to ``last``, counted in this block."""
+    def part(self, first: int, last: int) -> "Chunk":
+        """The rows from ``first`` up to ``last``, counted in this chunk."""
         X, y, weight = (array[first:last] for array in self[:3])
         return self._replace(X=X, y=y, weight=weight, first=self.first + first)
 
@@ -148,7 +139,7 @@ class Draw:
     k: int
     seed: int
 
-    def __call__(self, chunk: Chunk | Block) -> Drawn:
+    def __call__(self, chunk: Chunk) -> Drawn:
         """The rows of the chunk that may be among the k with the smallest keys."""
         keys = row_keys(chunk.first, len(chunk.X), self.seed)
         return Drawn(self.k, keys, chunk.X, chunk.y, chunk.weight).least()
@@ -168,15 +159,15 @@ def grouped(items: Iterable[T], size: Callable[[T], int], least: int) -> Iterato
         yield held
 
 
-def joined(blocks: Sequence[Block]) -> Block:
-    """One block of several that follow each other."""
-    if len(blocks) == 1:
-        return blocks[0]
-    if len({block.y.dtype.kind in "US" for block in blocks if block.y.dtype.kind != "O"}) > 1:
+def joined(chunks: Sequence[Chunk]) -> Chunk:
+    """One chunk of several that follow each other."""
+    if len(chunks) == 1:
+        return chunks[0]
+    if len({chunk.y.dtype.kind in "US" for chunk in chunks if chunk.y.dtype.kind != "O"}) > 1:
         raise mixed_labels()  # or else numbers would become strings
-    X, y, weight = (np.concatenate(arrays) for arrays in list(zip(*blocks, strict=True))[:3])
-    further = tuple((block.first, block.number) for block in blocks[1:])
-    return blocks[0]._replace(X=X, y=y, weight=weight, further=further)
+    X, y, weight = (np.concatenate(arrays) for arrays in list(zip(*chunks, strict=True))[:3])
+    further = tuple((chunk.first, chunk.number) for chunk in chunks[1:])
+    return chunks[0]._replace(X=X, y=y, weight=weight, further=further)
 
 
 def mixed_labels() -> TypeError:
@@ -184,14 +175,14 @@ def mixed_labels() -> TypeError:
     return TypeError("y holds labels of different types, which cannot be sorted: use one type.")
 
 
-def checked(X: object, y: object, weight: object, first: int, number: int) -> Block:
-    """A block of finite numbers with a label and a weight for every row; no weight means one."""
+def checked(X: object, y: object, weight: object, first: int, number: int) -> Chunk:
+    """A chunk of finite numbers with a label and a weight for every row; no weight means one."""
     names = _get_feature_names(X)
     numbers = _numbers(X, first, number)
     labels = _labels(y, len(numbers), first, number)
     weights = _weights(weight, len(numbers), first, number)
     known = None if names is None else tuple(map(str, names))
-    return Block(numbers, labels, weights, first, number, known)
+    return Chunk(numbers, labels, weights, first, number, known)
 
 
 def _numbers(X: object, first: int, number: int) -> Array:

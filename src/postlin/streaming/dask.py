@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 
 from postlin._typing import Array
 from postlin.linalg.threads import blas_threads, threads
-from postlin.streaming.chunks import Block, checked, grouped, joined
+from postlin.streaming.chunks import Chunk, checked, grouped, joined
 from postlin.streaming.engines import Engine, Readable, Threads, added
 from postlin.streaming.sources import Source
 
@@ -94,9 +94,9 @@ def _large_graphs() -> AbstractContextManager[object]:
     return graphs
 
 
-def _apply(work: Callable[[Block], S], load: Block | Callable[[], Block]) -> S:
+def _apply(work: Callable[[Chunk], S], load: Chunk | Callable[[], Chunk]) -> S:
     with blas_threads(1):
-        return work(load if isinstance(load, Block) else load())
+        return work(load if isinstance(load, Chunk) else load())
 
 
 def _sum(shares: Sequence[S | None]) -> S | None:
@@ -125,16 +125,16 @@ class DaskSource(Source):
             rows = _dask().compute(*map(_dask().delayed(len), features))
         return cls(tuple(zip(features, labels, weights, strict=True)), rows)
 
-    def loads(self) -> "list[Callable[[], Block]]":
+    def loads(self) -> "list[Callable[[], Chunk]]":
         """One pass: functions that make Dask compute the chunks."""
         return [load.compute for load in self.loads_anywhere()]
 
     def loads_anywhere(self) -> "list[Delayed]":
         """One pass as tasks."""
-        block = _dask().delayed(_block, pure=False)
+        chunk = _dask().delayed(_chunk, pure=False)
         loads, first = [], 0
         for group in grouped(enumerate(self.sizes), lambda part: part[1], _ROWS):
-            loads.append(block([self.parts[k] for k, _ in group], first, group[0][0]))
+            loads.append(chunk([self.parts[k] for k, _ in group], first, group[0][0]))
             first += sum(size for _, size in group)
         return loads
 
@@ -167,13 +167,13 @@ def _parts(collection: Any, rows: tuple[int, ...] | None, what: str) -> "list[De
     return list(np.ravel(collection.to_delayed()))
 
 
-def _block(parts: Sequence[tuple[object, object, object]], first: int, number: int) -> Block:
-    """The partitions as one block; ``number`` is the number of the first of them."""
-    blocks: list[Block] = []
+def _chunk(parts: Sequence[tuple[object, object, object]], first: int, number: int) -> Chunk:
+    """The partitions as one chunk; ``number`` is the number of the first of them."""
+    chunks: list[Chunk] = []
     for k, (X, y, weight) in enumerate(parts):
-        blocks.append(checked(X, y, weight, first, number + k))
-        first += len(blocks[-1].y)
-    return joined(blocks)
+        chunks.append(checked(X, y, weight, first, number + k))
+        first += len(chunks[-1].y)
+    return joined(chunks)
 
 
 def lazily(function: Callable[[Any], Array], X: Any, dtype: DTypeLike, width: int | None) -> Any:

@@ -1,15 +1,16 @@
 """Rows in Parquet files, a few row groups at a time."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from postlin.streaming.chunks import CHUNK, Block, checked, grouped
+from postlin.streaming.chunks import CHUNK, Chunk, checked, grouped
 from postlin.streaming.sources import Source, known_classes
 
 if TYPE_CHECKING:  # pyarrow is imported when it is needed
@@ -29,31 +30,21 @@ class Columns(NamedTuple):
         return [*self.features, self.target, *([] if self.weight is None else [self.weight])]
 
 
-@dataclass(frozen=True, eq=False)
-class ParquetLoad:
-    """Loads some row groups of a file, in this process or another."""
-
-    fragment: "ParquetFileFragment"
-    columns: Columns
-    first: int
-    number: int
-
-    def __call__(self) -> Block:
-        """The rows, checked."""
-        table = self.fragment.to_table(columns=self.columns.all, use_threads=False)
-        features, target, weight = self.columns
-        X = np.empty((table.num_rows, len(features)))
-        for j, name in enumerate(features):
-            try:
-                X[:, j] = table.column(name).to_numpy()
-            except (TypeError, ValueError):
-                raise ValueError(
-                    f"column {name!r} of {self.fragment.path!r} holds values that are not numbers: "
-                    "name the columns to use with features=[...]."
-                ) from None
-        y = table.column(target).to_numpy()
-        w = None if weight is None else table.column(weight).to_numpy()
-        return checked(X, y, w, self.first, self.number)._replace(names=features)
+def _loaded(fragment: "ParquetFileFragment", columns: Columns, first: int, number: int) -> Chunk:
+    """The rows of some row groups of a file, checked."""
+    table = fragment.to_table(columns=columns.all, use_threads=False)
+    X = np.empty((table.num_rows, len(columns.features)))
+    for j, name in enumerate(columns.features):
+        try:
+            X[:, j] = table.column(name).to_numpy()
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"column {name!r} of {fragment.path!r} holds values that are not numbers: name the "
+                "columns to use with features=[...]."
+            ) from None
+    y = table.column(columns.target).to_numpy()
+    weight = None if columns.weight is None else table.column(columns.weight).to_numpy()
+    return checked(X, y, weight, first, number)._replace(names=columns.features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,16 +55,16 @@ class ParquetSource(Source):
     columns: Columns
     classes: np.ndarray | None = None
 
-    def loads(self) -> Iterator[ParquetLoad]:
+    def loads(self) -> Iterator[Callable[[], Chunk]]:
         """One pass: neighbouring row groups of a file together, until there are enough rows."""
         first = number = 0
         for fragment in map(_fragment, self.paths):
             for groups in grouped(fragment.row_groups, lambda group: group.num_rows, CHUNK):
                 part = fragment.subset(row_group_ids=[group.id for group in groups])
-                yield ParquetLoad(part, self.columns, first, number)
+                yield partial(_loaded, part, self.columns, first, number)
                 first, number = first + sum(group.num_rows for group in groups), number + 1
 
-    def loads_anywhere(self) -> list[ParquetLoad]:
+    def loads_anywhere(self) -> list[Callable[[], Chunk]]:
         """The loads of a pass, for any process that can read the files."""
         return list(self.loads())
 

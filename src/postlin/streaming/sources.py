@@ -1,17 +1,17 @@
 """Where labelled rows come from: arrays, and streams that can be opened again."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from postlin.streaming.chunks import CHUNK, Block, checked, grouped, joined
+from postlin.streaming.chunks import CHUNK, Chunk, checked, grouped, joined
 from postlin.streaming.engines import Readable
 
 
-class Source(Readable[Block]):
+class Source(Readable[Chunk]):
     """Labelled rows that can be read any number of times, in the same order every time.
 
     ``classes`` are the labels that may occur; None stands for those that the first pass finds.
@@ -26,21 +26,6 @@ def known_classes(classes: ArrayLike | None) -> np.ndarray | None:
 
 
 @dataclass(frozen=True, eq=False)
-class ArrayLoad:
-    """Loads a slice of arrays: converts it to double precision and checks it."""
-
-    X: "np.ndarray | MappedSlice"
-    y: np.ndarray
-    weight: np.ndarray | None
-    first: int
-    number: int
-
-    def __call__(self) -> Block:
-        """The rows, checked."""
-        return checked(self.X, self.y, self.weight, self.first, self.number)
-
-
-@dataclass(frozen=True, eq=False)
 class ArraySource(Source):
     """Rows of arrays of any numeric type, in memory or memory-mapped; never copied as a whole."""
 
@@ -48,18 +33,21 @@ class ArraySource(Source):
     y: np.ndarray
     weight: np.ndarray | None = None
 
-    def loads(self) -> Iterator[ArrayLoad]:
-        """One pass over slices of the arrays."""
-        for number, first in enumerate(range(0, len(self.X), CHUNK)):
-            rows = slice(first, first + CHUNK)
-            weight = None if self.weight is None else self.weight[rows]
-            yield ArrayLoad(self.X[rows], self.y[rows], weight, first, number)
+    def loads(self) -> Iterator[Callable[[], Chunk]]:
+        """One pass: functions that convert and check slices of the arrays."""
+        return (partial(checked, *parts) for parts in self._slices())
 
-    def loads_anywhere(self) -> list[ArrayLoad] | None:
+    def loads_anywhere(self) -> list[Callable[[], Chunk]] | None:
         """If X is memory-mapped, loads that name its file and carry their labels; else None."""
         if not isinstance(self.X, np.memmap):
             return None
-        return [replace(load, X=MappedSlice.of(load.X)) for load in self.loads()]
+        return [partial(checked, MappedSlice.of(parts[0]), *parts[1:]) for parts in self._slices()]
+
+    def _slices(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None, int, int]]:
+        for number, first in enumerate(range(0, len(self.X), CHUNK)):
+            rows = slice(first, first + CHUNK)
+            weight = None if self.weight is None else self.weight[rows]
+            yield self.X[rows], self.y[rows], weight, first, number
 
 
 @dataclass(frozen=True)
@@ -73,7 +61,7 @@ class MappedSlice:
     offset: int
 
     @classmethod
-    def of(cls, array: "np.ndarray | MappedSlice") -> "MappedSlice":
+    def of(cls, array: np.ndarray) -> "MappedSlice":
         """The name of a memory map, or of a slice of one."""
         assert isinstance(array, np.memmap)
         root = array
@@ -102,26 +90,26 @@ class StreamSource(Source):
     open_chunks: OpenChunks
     classes: np.ndarray | None = None
 
-    def loads(self) -> Iterator[Callable[[], Block]]:
+    def loads(self) -> Iterator[Callable[[], Chunk]]:
         """One pass over the stream, read in turn; small chunks are joined."""
-        for blocks in grouped(self._blocks(), lambda block: len(block.y), CHUNK // 2):
-            yield partial(joined, blocks)
+        for chunks in grouped(self._chunks(), lambda chunk: len(chunk.y), CHUNK // 2):
+            yield partial(joined, chunks)
 
-    def _blocks(self) -> Iterator[Block]:
+    def _chunks(self) -> Iterator[Chunk]:
         first, before = 0, None
-        for number, chunk in enumerate(self._opened()):
-            if not isinstance(chunk, tuple | list) or len(chunk) not in (2, 3):
+        for number, parts in enumerate(self._opened()):
+            if not isinstance(parts, tuple | list) or len(parts) not in (2, 3):
                 raise ValueError(
                     f"chunk {number} of the stream must be (X, y) or (X, y, weight), got "
-                    f"{type(chunk).__name__}."
+                    f"{type(parts).__name__}."
                 )
-            X, y, weight = (*chunk, None)[:3]
-            block = checked(X, y, weight, first, number)
-            check_alike(block, before or block)
-            before = block.part(0, 0)
-            first += len(block.y)
-            if len(block.y):
-                yield block
+            X, y, weight = (*parts, None)[:3]
+            chunk = checked(X, y, weight, first, number)
+            before = before or (chunk.X.shape[1], chunk.names)
+            check_alike(chunk, *before)
+            first += len(chunk.y)
+            if len(chunk.y):
+                yield chunk
 
     def _opened(self) -> Iterable[object]:
         opened = self.open_chunks()
@@ -133,22 +121,17 @@ class StreamSource(Source):
         return opened
 
 
-def check_width(block: Block, width: int) -> None:
-    """Raise ``ValueError`` if a chunk does not have ``width`` features as the chunks before it."""
-    if block.X.shape[1] != width:
+def check_alike(chunk: Chunk, width: int, names: tuple[str, ...] | None) -> None:
+    """Raise ``ValueError`` if a chunk has another number or other names of features than given."""
+    if chunk.X.shape[1] != width:
         raise ValueError(
-            f"chunk {block.number} of X has {block.X.shape[1]} features, and those before it have "
+            f"chunk {chunk.number} of X has {chunk.X.shape[1]} features, and those before it have "
             f"{width}."
         )
-
-
-def check_alike(block: Block, before: Block) -> None:
-    """Raise ``ValueError`` if two chunks differ in the number or in the names of their features."""
-    check_width(block, before.X.shape[1])
-    if block.names != before.names:
+    if chunk.names != names:
         raise ValueError(
-            f"chunk {block.number} of X has other feature names than those before it: "
-            f"{_shown(block.names)}, not {_shown(before.names)}."
+            f"chunk {chunk.number} of X has other feature names than those before it: "
+            f"{_shown(chunk.names)}, not {_shown(names)}."
         )
 
 

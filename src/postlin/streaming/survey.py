@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from postlin._typing import Array
-from postlin.streaming.chunks import Block, Draw, Drawn, mixed_labels
+from postlin.streaming.chunks import Chunk, Draw, Drawn, mixed_labels
 from postlin.streaming.engines import Engine
 from postlin.streaming.sources import Source, check_alike
 
@@ -34,15 +34,15 @@ class Survey:
 class Tally:
     """What some of the chunks hold; the tallies of consecutive chunks can be added."""
 
-    first: Block  # the first chunk without its rows
     n: int
+    first: Chunk  # the first chunk without its rows
     counts: Counter[object]
     used: Counter[object]
     dtype: np.dtype
     drawn: Drawn
 
     def __add__(self, other: "Tally") -> "Tally":
-        check_alike(other.first, self.first)
+        check_alike(other.first, self.first.X.shape[1], self.first.names)
         return replace(
             self,
             n=self.n + other.n,
@@ -53,17 +53,17 @@ class Tally:
         )
 
 
-def tally(seed: int, classes: np.ndarray | None, block: Block) -> Tally:
-    """Count the labels of a block, all of them and those of rows with weight, and draw a sample."""
+def tally(seed: int, classes: np.ndarray | None, chunk: Chunk) -> Tally:
+    """Count the labels of a chunk, all of them and those of rows with weight, and draw a sample."""
     if classes is not None:
-        encode(block, classes)
-    drawn = Draw(SAMPLE, seed)(block)
+        encode(chunk, classes)
+    drawn = Draw(SAMPLE, seed)(chunk)
     return Tally(
-        block.part(0, 0),
-        len(block.y),
-        _counts(block.y),
-        _counts(block.y[block.weight > 0]),
-        block.y.dtype,
+        len(chunk.y),
+        chunk.part(0, 0),
+        _counts(chunk.y),
+        _counts(chunk.y[chunk.weight > 0]),
+        chunk.y.dtype,
         drawn.where(drawn.weight != 0),
     )
 
@@ -76,18 +76,18 @@ def _counts(y: np.ndarray) -> Counter[object]:
     return Counter(dict(zip(labels.tolist(), counts.tolist(), strict=True)))
 
 
-def encode(block: Block, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def encode(chunk: Chunk, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The labels as indices of the classes, and whether each row has weight.
 
     A row with weight and a label that is none of the classes raises ``ValueError``.
     """
-    used = block.weight > 0
-    codes = np.minimum(np.searchsorted(classes, block.y), len(classes) - 1)
-    strange = np.flatnonzero(used & (classes[codes] != block.y))
+    used = chunk.weight > 0
+    codes = np.minimum(np.searchsorted(classes, chunk.y), len(classes) - 1)
+    strange = np.flatnonzero(used & (classes[codes] != chunk.y))
     if len(strange):
-        i, row = strange[0], block.first + strange[0]
+        i, row = strange[0], chunk.first + strange[0]
         raise ValueError(
-            f"row {row} has the label {block.y[i]!s} (chunk {block.number_of(row)}), which is none "
+            f"row {row} has the label {chunk.y[i]!s} (chunk {chunk.number_of(row)}), which is none "
             f"of the classes ({', '.join(map(str, classes[:6]))}{', …' if len(classes) > 6 else ''})."
         )
     return codes, used

@@ -10,9 +10,9 @@ from typing import Generic, NamedTuple, TypeVar, TypeVarTuple
 import numpy as np
 
 from postlin._typing import Array
-from postlin.streaming.chunks import CHUNK, Block, Chunk, Rows
+from postlin.streaming.chunks import CHUNK, Chunk, Rows
 from postlin.streaming.engines import Engine, pairwise_sum, part_by_part
-from postlin.streaming.sources import Source, check_width
+from postlin.streaming.sources import Source, check_alike
 from postlin.streaming.survey import Survey, encode
 
 S = TypeVar("S")
@@ -45,18 +45,16 @@ class View:
         """The number of rows that are kept."""
         return int(self.survey.used[self.sign != 0].sum())
 
-    def __call__(self, block: Block) -> tuple[np.ndarray, Chunk]:
+    def __call__(self, chunk: Chunk) -> tuple[np.ndarray, Chunk]:
         """The indices in the data of the rows that are kept, and the rows themselves."""
-        check_width(block, self.survey.n_features)
-        codes, used = encode(block, self.survey.classes)
+        check_alike(chunk, self.survey.n_features, self.survey.names)
+        codes, used = encode(chunk, self.survey.classes)
         y = self.sign[codes]
-        weight = block.weight if self.factor is None else block.weight * self.factor[codes]
+        weight = chunk.weight if self.factor is None else chunk.weight * self.factor[codes]
         used &= y != 0
         kept = slice(None) if used.all() else used  # nothing is copied if nothing is dropped
-        return (
-            block.first + np.flatnonzero(used),
-            Chunk(block.X[kept], y[kept], weight[kept], block.first),
-        )
+        rows = chunk.first + np.flatnonzero(used)
+        return rows, chunk._replace(X=chunk.X[kept], y=y[kept], weight=weight[kept])
 
 
 class Counted(NamedTuple, Generic[S]):
@@ -66,21 +64,11 @@ class Counted(NamedTuple, Generic[S]):
     share: S | None
 
 
-def _counted(view: View, share: Callable[[np.ndarray, Chunk], S], block: Block) -> Counted[S]:
-    """The share of the rows of a block that a view keeps, in pieces if the block is very large."""
-    pieces = (view(block.part(i, i + CHUNK)) for i in range(0, len(block.y), CHUNK))
-    shares = (share(rows, chunk) for rows, chunk in pieces if len(rows))
-    return Counted(len(block.y), pairwise_sum(shares))
-
-
-def _alone(share: Callable[[Chunk], S], rows: np.ndarray, chunk: Chunk) -> S:
-    return share(chunk)
-
-
-def _listed(
-    of_chunk: Callable[[Chunk], tuple[*Ts]], rows: np.ndarray, chunk: Chunk
-) -> list[tuple[np.ndarray, *Ts]]:
-    return [(rows, *of_chunk(chunk))]
+def _counted(view: View, share: Callable[[np.ndarray, Chunk], S], chunk: Chunk) -> Counted[S]:
+    """The share of the rows of a chunk that a view keeps, in pieces if the chunk is very large."""
+    kept = (view(chunk.part(i, i + CHUNK)) for i in range(0, len(chunk.y), CHUNK))
+    shares = (share(rows, part) for rows, part in kept if len(rows))
+    return Counted(len(chunk.y), pairwise_sum(shares))
 
 
 def _concatenated(*parts: S) -> S:
@@ -100,11 +88,11 @@ class SourceRows(Rows):
 
     def total(self, share: Callable[[Chunk], S]) -> S:
         """Σ share(chunk) over one pass of the source."""
-        return self._passed(partial(_alone, share), share)
+        return self._passed(lambda rows, chunk: share(chunk), share)
 
     def gather(self, of_chunk: Callable[[Chunk], tuple[*Ts]]) -> tuple[np.ndarray, *Ts]:
         """The rows' indices in the data, and the arrays that a function makes of each chunk, joined."""
-        return _concatenated(*self._passed(partial(_listed, of_chunk), of_chunk))
+        return _concatenated(*self._passed(lambda rows, chunk: [(rows, *of_chunk(chunk))], of_chunk))
 
     def _passed(self, share: Callable[[np.ndarray, Chunk], S], purpose: object) -> S:
         """The sum of one pass, which is logged under the name of its purpose."""
