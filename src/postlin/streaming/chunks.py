@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -39,8 +39,11 @@ class Chunk(NamedTuple):
 
     def part(self, first: int, last: int) -> "Chunk":
         """The rows from ``first`` up to ``last``, counted in this chunk."""
-        X, y, weight = (array[first:last] for array in self[:3])
-        return self._replace(X=X, y=y, weight=weight, first=self.first + first)
+        return self.where(slice(first, last))._replace(first=self.first + first)
+
+    def where(self, chosen: slice | np.ndarray) -> "Chunk":
+        """The rows that a slice, a mask or an array of indices selects; ``first`` stays as it is."""
+        return self._replace(X=self.X[chosen], y=self.y[chosen], weight=self.weight[chosen])
 
 
 class Rows(ABC):
@@ -56,8 +59,8 @@ class Rows(ABC):
 
     def sample(self, n: int, seed: int) -> "ArrayRows":
         """At most n rows, drawn at random without replacement, in their order."""
-        drawn = self.total(Draw(n, seed))
-        return ArrayRows(drawn.X, drawn.y, drawn.weight, engine=self.engine.here())
+        rows = self.total(Draw(n, seed)).rows
+        return ArrayRows(rows.X, rows.y, rows.weight, engine=self.engine.here())
 
 
 class ArrayRows(Rows, Readable[Chunk]):
@@ -78,8 +81,7 @@ class ArrayRows(Rows, Readable[Chunk]):
 
     def loads(self) -> Iterator[Callable[[], Chunk]]:
         """One pass: functions that return slices of the arrays."""
-        for first in range(0, self.n, self.chunk):
-            yield partial(self._slice, first)
+        return (partial(self._slice, first) for first in range(0, self.n, self.chunk))
 
     def _slice(self, first: int) -> Chunk:
         rows = slice(first, first + self.chunk)
@@ -109,17 +111,11 @@ class Drawn:
 
     k: int
     keys: np.ndarray
-    X: Array
-    y: np.ndarray
-    weight: Array
-
-    @property
-    def _columns(self) -> tuple[np.ndarray, ...]:
-        return self.keys, self.X, self.y, self.weight
+    rows: Chunk
 
     def __add__(self, other: "Drawn") -> "Drawn":
-        both = zip(self._columns, other._columns, strict=True)
-        return Drawn(self.k, *map(np.concatenate, both)).least()
+        keys = np.concatenate([self.keys, other.keys])
+        return Drawn(self.k, keys, joined([self.rows, other.rows])).least()
 
     def least(self) -> "Drawn":
         """The rows with the k smallest keys, in their order."""
@@ -129,7 +125,7 @@ class Drawn:
 
     def where(self, chosen: np.ndarray) -> "Drawn":
         """The rows that a mask or an array of indices selects."""
-        return Drawn(self.k, *(column[chosen] for column in self._columns))
+        return Drawn(self.k, self.keys[chosen], self.rows.where(chosen))
 
 
 @dataclass(frozen=True)
@@ -138,11 +134,12 @@ class Draw:
 
     k: int
     seed: int
+    purpose: ClassVar[str] = "a sample"
 
     def __call__(self, chunk: Chunk) -> Drawn:
         """The rows of the chunk that may be among the k with the smallest keys."""
         keys = row_keys(chunk.first, len(chunk.X), self.seed)
-        return Drawn(self.k, keys, chunk.X, chunk.y, chunk.weight).least()
+        return Drawn(self.k, keys, chunk).least()
 
 
 def grouped(items: Iterable[T], size: Callable[[T], int], least: int) -> Iterator[list[T]]:

@@ -96,8 +96,14 @@ class StreamSource(Source):
             yield partial(joined, chunks)
 
     def _chunks(self) -> Iterator[Chunk]:
+        opened: object = self.open_chunks()
+        if not isinstance(opened, Iterable):
+            raise TypeError(
+                f"the function that opens the stream must return an iterable of chunks, got "
+                f"{type(opened).__name__}."
+            )
         first, before = 0, None
-        for number, parts in enumerate(self._opened()):
+        for number, parts in enumerate(opened):
             if not isinstance(parts, tuple | list) or len(parts) not in (2, 3):
                 raise ValueError(
                     f"chunk {number} of the stream must be (X, y) or (X, y, weight), got "
@@ -110,15 +116,6 @@ class StreamSource(Source):
             first += len(chunk.y)
             if len(chunk.y):
                 yield chunk
-
-    def _opened(self) -> Iterable[object]:
-        opened = self.open_chunks()
-        if not isinstance(opened, Iterable):
-            raise TypeError(
-                f"the function that opens the stream must return an iterable of chunks, got "
-                f"{type(opened).__name__}."
-            )
-        return opened
 
 
 def check_alike(chunk: Chunk, width: int, names: tuple[str, ...] | None) -> None:

@@ -64,7 +64,7 @@ def tally(seed: int, classes: np.ndarray | None, chunk: Chunk) -> Tally:
         _counts(chunk.y),
         _counts(chunk.y[chunk.weight > 0]),
         chunk.y.dtype,
-        drawn.where(drawn.weight != 0),
+        drawn.where(drawn.rows.weight != 0),
     )
 
 
@@ -111,7 +111,7 @@ def survey(source: Source, engine: Engine, seed: int) -> Survey:
         classes,
         np.array([found.counts[label] for label in classes.tolist()]),
         np.array([found.used[label] for label in classes.tolist()]),
-        found.drawn.X,
-        found.drawn.weight,
-        np.searchsorted(classes, found.drawn.y),
+        found.drawn.rows.X,
+        found.drawn.rows.weight,
+        np.searchsorted(classes, found.drawn.rows.y),
     )

@@ -20,17 +20,6 @@ Ts = TypeVarTuple("Ts")
 
 logger = logging.getLogger("postlin")
 
-#: What each kind of share is for, as the log says it.
-_PURPOSES = {
-    "Sweep": "sites",
-    "Cautious": "sites, in small steps",
-    "EvidencePass": "evidence",
-    "AdjointPass": "adjoint",
-    "GradientPass": "gradient",
-    "Draw": "a sample",
-    "OfChunk": "single rows",
-}
-
 
 @dataclass(frozen=True, eq=False)
 class View:
@@ -54,7 +43,7 @@ class View:
         used &= y != 0
         kept = slice(None) if used.all() else used  # nothing is copied if nothing is dropped
         rows = chunk.first + np.flatnonzero(used)
-        return rows, chunk._replace(X=chunk.X[kept], y=y[kept], weight=weight[kept])
+        return rows, chunk._replace(y=y, weight=weight).where(kept)
 
 
 class Counted(NamedTuple, Generic[S]):
@@ -87,15 +76,17 @@ class SourceRows(Rows):
         self._source, self._view = source, view
 
     def total(self, share: Callable[[Chunk], S]) -> S:
-        """Σ share(chunk) over one pass of the source."""
-        return self._passed(lambda rows, chunk: share(chunk), share)
+        """Σ share(chunk) over one pass of the source, logged with the ``purpose`` of the share."""
+        purpose = getattr(share, "purpose", type(share).__name__)
+        return self._passed(lambda rows, chunk: share(chunk), purpose)
 
     def gather(self, of_chunk: Callable[[Chunk], tuple[*Ts]]) -> tuple[np.ndarray, *Ts]:
         """The rows' indices in the data, and the arrays that a function makes of each chunk, joined."""
-        return _concatenated(*self._passed(lambda rows, chunk: [(rows, *of_chunk(chunk))], of_chunk))
+        listed = self._passed(lambda rows, chunk: [(rows, *of_chunk(chunk))], "single rows")
+        return _concatenated(*listed)
 
-    def _passed(self, share: Callable[[np.ndarray, Chunk], S], purpose: object) -> S:
-        """The sum of one pass, which is logged under the name of its purpose."""
+    def _passed(self, share: Callable[[np.ndarray, Chunk], S], purpose: str) -> S:
+        """The sum of one pass, which is logged with its purpose."""
         began = time.perf_counter()
         counted = self.engine.total(self._source, partial(_counted, self._view, share))
         expected = self._view.survey.n
@@ -110,7 +101,6 @@ class SourceRows(Rows):
                 "every pass must give the same rows."
             )
         assert counted.share is not None
-        seconds, name = time.perf_counter() - began, type(purpose).__name__
-        words = _PURPOSES.get(name, name)
-        logger.debug("pass over %s rows in %.2f s: %s", f"{self.n:,}", seconds, words)
+        seconds = time.perf_counter() - began
+        logger.debug("pass over %s rows in %.2f s: %s", f"{self.n:,}", seconds, purpose)
         return counted.share
