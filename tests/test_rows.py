@@ -1,6 +1,7 @@
 """Rows that are read in passes: sources, survey, samples, sums and inducing points."""
 
 import logging
+import pickle
 import re
 import subprocess
 import sys
@@ -369,6 +370,30 @@ def test_parquet_files_are_the_arrays_they_hold(files, table):
     assert everything.n == 12_000
 
 
+def test_parquet_files_keep_their_types_and_order_and_are_loaded_anywhere(files):
+    inner = files / "a.b"
+    inner.mkdir()
+    (inner / "notes.txt").write_text("no rows")
+    for name, numbers in (("2", [1, 2, 3]), ("1", [0.5, 1.5])):
+        pq.write_table(
+            pa.table({"kind": ["a", "b", "a"][: len(numbers)], "x.y": numbers}),
+            inner / f"{name}.parquet",
+        )
+    pq.write_table(pa.table({"kind": ["a"], "x.y": [4.0]}).slice(1), inner / "0.parquet")
+    source = postlin.parquet([inner, inner / "2.parquet"], target="kind")
+    loads = source.loads_anywhere()
+    sent = [load() for load in pickle.loads(pickle.dumps(loads))]
+    assert [part.X[:, 0].tolist() for part in sent] == [[0.5, 1.5], [1, 2, 3], [1, 2, 3]]
+    assert [(part.first, part.number, part.names) for part in sent] == [
+        (0, 0, ("x.y",)),
+        (2, 1, ("x.y",)),
+        (5, 2, ("x.y",)),
+    ]
+    pq.write_table(pa.table({"kind": ["a"]}), inner / "3.parquet")
+    with pytest.raises(ValueError, match=r"3\.parquet' has no column 'x\.y'"):
+        postlin.parquet(inner, target="kind")
+
+
 def test_parquet_files_that_are_not_what_they_should_be(files, monkeypatch):
     with pytest.raises(ValueError, match=r"has no column 'label'"):
         postlin.parquet(files, target="label")
@@ -388,6 +413,14 @@ def test_parquet_files_that_are_not_what_they_should_be(files, monkeypatch):
 def test_importing_postlin_needs_neither_pyarrow_nor_dask():
     code = (
         "import sys; sys.modules |= dict.fromkeys(['pyarrow', 'dask', 'distributed']); import postlin"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_asking_for_dask_does_not_import_it():
+    code = (
+        "import sys; from postlin.streaming.dask import is_dask; assert not is_dask([[1.0]]); "
+        "assert not {'dask', 'distributed', 'pyarrow.dataset'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -34,7 +34,7 @@ class Chunk(NamedTuple):
     further: tuple[tuple[int, int], ...] = ()  # first row and number of chunks joined to this one
 
     def number_of(self, row: int) -> int:
-        """The number of the chunk that holds a row, which is counted in the whole data."""
+        """The number of the chunk that holds ``row``, an index in the whole data."""
         return [self.number, *(number for first, number in self.further if first <= row)][-1]
 
     def part(self, first: int, last: int) -> "Chunk":
@@ -143,7 +143,7 @@ class Draw:
 
 
 def grouped(items: Iterable[T], size: Callable[[T], int], least: int) -> Iterator[list[T]]:
-    """Yield lists of neighbours that have at least so many rows; the last list may have fewer."""
+    """Yield lists of neighbours with ``least`` rows or more together; the last list may have fewer."""
     held: list[T] = []
     rows = 0
     for item in items:
@@ -173,7 +173,7 @@ def mixed_labels() -> TypeError:
 
 
 def checked(X: object, y: object, weight: object, first: int, number: int) -> Chunk:
-    """A chunk of finite numbers with a label and a weight for every row; no weight means one."""
+    """A chunk of finite numbers with a label and a weight for every row; None means weight one."""
     names = _get_feature_names(X)
     numbers = _numbers(X, first, number)
     labels = _labels(y, len(numbers), first, number)
@@ -199,8 +199,8 @@ def _numbers(X: object, first: int, number: int) -> Array:
             f"chunk {number} of X must be an array (rows, features), got shape {numbers.shape}."
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        finite = np.isfinite(numbers.sum())  # one sweep without a copy
-    for i, j in () if finite else np.argwhere(~np.isfinite(numbers))[:1]:  # finite numbers may overflow
+        finite = np.isfinite(numbers.sum())  # one sweep without a copy; a sum may also overflow
+    for i, j in () if finite else np.argwhere(~np.isfinite(numbers))[:1]:
         kind = "NaN" if np.isnan(numbers[i, j]) else "infinity"
         raise ValueError(
             f"row {first + i} of X holds {kind} (chunk {number}, feature {j}): "

@@ -130,7 +130,7 @@ class DaskSource(Source):
         return [load.compute for load in self.loads_anywhere()]
 
     def loads_anywhere(self) -> "list[Delayed]":
-        """One pass as tasks."""
+        """One pass: tasks that return the chunks."""
         chunk = _dask().delayed(_chunk, pure=False)
         loads, first = [], 0
         for group in grouped(enumerate(self.sizes), lambda part: part[1], _ROWS):
@@ -146,7 +146,7 @@ def _rows(collection: Any) -> tuple[int, ...] | None:
 
 
 def _parts(collection: Any, rows: tuple[int, ...] | None, what: str) -> "list[Delayed]":
-    """The partitions along the rows, which X has so many of each if that is known."""
+    """The partitions of a collection, cut into as many ``rows`` each as X if these are known."""
     if not is_dask(collection):
         values = np.asarray(collection)
         if rows is None or values.shape[:1] != (sum(rows),):

@@ -83,9 +83,9 @@ def encode(chunk: Chunk, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     used = chunk.weight > 0
     codes = np.minimum(np.searchsorted(classes, chunk.y), len(classes) - 1)
-    strange = np.flatnonzero(used & (classes[codes] != chunk.y))
-    if len(strange):
-        i, row = strange[0], chunk.first + strange[0]
+    unknown = np.flatnonzero(used & (classes[codes] != chunk.y))
+    if len(unknown):
+        i, row = unknown[0], chunk.first + unknown[0]
         raise ValueError(
             f"row {row} has the label {chunk.y[i]!s} (chunk {chunk.number_of(row)}), which is none "
             f"of the classes ({', '.join(map(str, classes[:6]))}{', …' if len(classes) > 6 else ''})."
