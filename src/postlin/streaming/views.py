@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -46,18 +46,14 @@ class View:
         return rows, chunk._replace(y=y, weight=weight).where(kept)
 
 
-class Counted(NamedTuple, Generic[S]):
-    """A number of rows and what they contribute; None if the view keeps none of them."""
+def _counted(view: View, share: Callable[[np.ndarray, Chunk], S], chunk: Chunk) -> tuple[int, S | None]:
+    """The number of rows of a chunk, and the share of those that a view keeps; None if it keeps none.
 
-    n: int
-    share: S | None
-
-
-def _counted(view: View, share: Callable[[np.ndarray, Chunk], S], chunk: Chunk) -> Counted[S]:
-    """The share of the rows of a chunk that a view keeps, in pieces if the chunk is very large."""
+    A very large chunk is worked on in pieces.
+    """
     kept = (view(chunk.part(i, i + CHUNK)) for i in range(0, len(chunk.y), CHUNK))
     shares = (share(rows, part) for rows, part in kept if len(rows))
-    return Counted(len(chunk.y), pairwise_sum(shares))
+    return len(chunk.y), pairwise_sum(shares)
 
 
 def _concatenated(*parts: S) -> S:
@@ -88,19 +84,16 @@ class SourceRows(Rows):
     def _passed(self, share: Callable[[np.ndarray, Chunk], S], purpose: str) -> S:
         """The sum of one pass, which is logged with its purpose."""
         began = time.perf_counter()
-        counted = self.engine.total(self._source, partial(_counted, self._view, share))
-        expected = self._view.survey.n
-        if counted is None:
+        work = partial(_counted, self._view, share)
+        n, total = self.engine.total(self._source, work) or (0, None)
+        if n != self._view.survey.n:
+            again = "it can be read only once; pass a function that opens it anew."
+            now, remedy = (f"{n:,}", "every pass must give the same rows.") if n else ("none", again)
             raise ValueError(
-                f"the stream gave {expected:,} rows when it was first read and none now: it can be "
-                "read only once; pass a function that opens it anew."
+                f"the stream gave {self._view.survey.n:,} rows when it was first read and {now} now: "
+                f"{remedy}"
             )
-        if counted.n != expected:
-            raise ValueError(
-                f"the stream gave {expected:,} rows when it was first read and {counted.n:,} now: "
-                "every pass must give the same rows."
-            )
-        assert counted.share is not None
+        assert total is not None
         seconds = time.perf_counter() - began
         logger.debug("pass over %s rows in %.2f s: %s", f"{self.n:,}", seconds, purpose)
-        return counted.share
+        return total
