@@ -1,6 +1,7 @@
 """Rows that are read in passes: sources, survey, samples, sums and inducing points."""
 
 import logging
+import pickle
 import re
 import subprocess
 import sys
@@ -185,7 +186,7 @@ def test_the_survey_knows_the_data(table):
     assert np.array_equal(found.counts, counts)
     assert found.classes.dtype == y.dtype
     assert len(found.sample) == 20_000
-    assert not found.weighted
+    assert (found.sample_weight == 1.0).all()
 
 
 def test_integer_labels_stay_integers():
@@ -270,7 +271,7 @@ def with_mixed_labels(Xs, ys):
         (with_infinity, r"row 9000 of X holds infinity \(chunk 1, feature 0\)"),
         (with_a_wide_chunk, r"chunk 3 of X has 4 features, and those before it have 2"),
         (with_a_short_y, r"chunk 1 has 100 rows of X and labels of shape \(99,\)"),
-        (with_strings, r"chunk 1 of X holds values that are no numbers"),
+        (with_strings, r"chunk 1 of X holds values that are not numbers"),
         (with_no_label, r"row 9005 has no label \(chunk 1\)"),
         (with_numbers, r"Unknown label type: continuous"),
         (with_weights, r"that of row 50 is -1 \(chunk 0\)"),
@@ -338,7 +339,7 @@ def test_a_memory_map_is_sliced_and_not_copied(tmp_path, table):
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     source = ArraySource(mapped, y)
     for load, away in zip(source.loads(), source.loads_anywhere(), strict=True):
-        assert np.shares_memory(load.X, mapped)
+        assert np.shares_memory(load.args[0], mapped)
         assert np.array_equal(load().X, away().X)
     other = mapped[5:1000:3, 1:]
     assert np.array_equal(np.asarray(MappedSlice.of(other)), other)
@@ -370,16 +371,40 @@ def test_parquet_files_are_the_arrays_they_hold(files, table):
     assert everything.n == 12_000
 
 
+def test_parquet_files_keep_their_types_and_order_and_are_loaded_anywhere(files):
+    inner = files / "a.b"
+    inner.mkdir()
+    (inner / "notes.txt").write_text("no rows")
+    for name, numbers in (("2", [1, 2, 3]), ("1", [0.5, 1.5])):
+        pq.write_table(
+            pa.table({"kind": ["a", "b", "a"][: len(numbers)], "x.y": numbers}),
+            inner / f"{name}.parquet",
+        )
+    pq.write_table(pa.table({"kind": ["a"], "x.y": [4.0]}).slice(1), inner / "0.parquet")
+    source = postlin.parquet([inner, inner / "2.parquet"], target="kind")
+    loads = source.loads_anywhere()
+    sent = [load() for load in pickle.loads(pickle.dumps(loads))]
+    assert [part.X[:, 0].tolist() for part in sent] == [[0.5, 1.5], [1, 2, 3], [1, 2, 3]]
+    assert [(part.first, part.number, part.names) for part in sent] == [
+        (0, 0, ("x.y",)),
+        (2, 1, ("x.y",)),
+        (5, 2, ("x.y",)),
+    ]
+    pq.write_table(pa.table({"kind": ["a"]}), inner / "3.parquet")
+    with pytest.raises(ValueError, match=r"3\.parquet' has no column 'x\.y'"):
+        postlin.parquet(inner, target="kind")
+
+
 def test_parquet_files_that_are_not_what_they_should_be(files, monkeypatch):
     with pytest.raises(ValueError, match=r"has no column 'label'"):
         postlin.parquet(files, target="label")
     with pytest.raises(ValueError, match="no Parquet files"):
         postlin.parquet([], target="kind")
-    with pytest.raises(ValueError, match=r"test_rows\.py' is no Parquet file, or damaged"):
+    with pytest.raises(ValueError, match=r"test_rows\.py' is not a Parquet file, or it is damaged"):
         postlin.parquet(__file__, target="kind")
     with pytest.raises(FileNotFoundError):
         postlin.parquet(files / "nothing.parquet", target="kind")
-    with pytest.raises(ValueError, match=r"column 'kind' of .* holds values that are no numbers"):
+    with pytest.raises(ValueError, match=r"column 'kind' of .* holds values that are not numbers"):
         look(postlin.parquet(files, target="u2"))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"postlin\[parquet\]"):
@@ -389,6 +414,14 @@ def test_parquet_files_that_are_not_what_they_should_be(files, monkeypatch):
 def test_importing_postlin_needs_neither_pyarrow_nor_dask():
     code = (
         "import sys; sys.modules |= dict.fromkeys(['pyarrow', 'dask', 'distributed']); import postlin"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_asking_for_dask_does_not_import_it():
+    code = (
+        "import sys; from postlin.streaming.dask import is_dask; assert not is_dask([[1.0]]); "
+        "assert not {'dask', 'distributed', 'pyarrow.dataset'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

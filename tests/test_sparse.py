@@ -49,7 +49,7 @@ SMALL = ["probit pl", "threshold pl", "probit ep", "probit laplace"]
 
 
 def whole(data):
-    return Chunk(data.X, data.y, None, 0)
+    return Chunk(data.X, data.y, np.ones(len(data.y)), 0)
 
 
 def fitc(kernel, X, Z, jitter, new=None):

@@ -36,11 +36,10 @@ class OfChunk:
     posterior: SparsePosterior
     method: Method
 
-    def __call__(self, chunk: Chunk) -> tuple[Any, ...]:
+    def __call__(self, chunk: Chunk) -> tuple[Array, Array, Marginals, Marginals]:
         """Labels, weights, and marginals with and without a row's own label."""
-        weight = np.ones(len(chunk.y)) if chunk.weight is None else chunk.weight
         parts = self.posterior, self.method, chunk
-        return chunk.y, weight, marginals(*parts), cavities(*parts)
+        return chunk.y, chunk.weight, marginals(*parts), cavities(*parts)
 
 
 class SparseFit(BinaryFit):

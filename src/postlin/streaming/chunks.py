@@ -1,9 +1,10 @@
-"""A chunk as it comes from a source, checked: whatever is wrong with it is said with row and chunk."""
+"""Chunks of labelled rows: their checks, which name row and chunk, and random samples of them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -12,25 +13,41 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _get_feature_names
 
 from postlin._typing import Array
-from postlin.streaming.engines import Draw, Engine, Threads
+from postlin.streaming.engines import Engine, Readable, Threads
 
 S = TypeVar("S")
+T = TypeVar("T")
 
-#: Rows worked on at a time: enough for BLAS, and few enough for several threads' memory.
+#: Rows in a chunk: enough for BLAS, and few enough for the memory of several threads.
 CHUNK = 8192
 
 
 class Chunk(NamedTuple):
-    """Consecutive rows with labels −1 and +1; ``first`` is the index of the first of them."""
+    """Consecutive rows with labels (for inference −1 and +1); rows and chunks count from zero."""
 
     X: Array
-    y: Array
-    weight: Array | None
-    first: int
+    y: np.ndarray
+    weight: Array
+    first: int  # the index of the first row
+    number: int = 0
+    names: tuple[str, ...] | None = None  # of the features
+    further: tuple[tuple[int, int], ...] = ()  # first row and number of chunks joined to this one
+
+    def number_of(self, row: int) -> int:
+        """The number of the chunk that holds ``row``, an index in the whole data."""
+        return [self.number, *(number for first, number in self.further if first <= row)][-1]
+
+    def part(self, first: int, last: int) -> "Chunk":
+        """The rows from ``first`` up to ``last``, counted in this chunk."""
+        return self.where(slice(first, last))._replace(first=self.first + first)
+
+    def where(self, chosen: slice | np.ndarray) -> "Chunk":
+        """The rows that a slice, a mask or an array of indices selects; ``first`` stays as it is."""
+        return self._replace(X=self.X[chosen], y=self.y[chosen], weight=self.weight[chosen])
 
 
 class Rows(ABC):
-    """Rows of two classes."""
+    """Rows of two classes, which inference reads in passes."""
 
     n: int
     n_features: int
@@ -38,16 +55,16 @@ class Rows(ABC):
 
     @abstractmethod
     def total(self, share: Callable[[Chunk], S]) -> S:
-        """Σ over chunks of what each contributes: tuples of arrays and numbers, added part by part."""
+        """Σ share(chunk) over all chunks; tuples of arrays and numbers are added part by part."""
 
     def sample(self, n: int, seed: int) -> "ArrayRows":
-        """At most so many rows, drawn at random without replacement and in their order."""
-        drawn = self.total(Draw(n, seed))
-        return ArrayRows(drawn.X, drawn.y, drawn.weight, engine=self.engine.here())
+        """At most n rows, drawn at random without replacement, in their order."""
+        rows = self.total(Draw(n, seed)).rows
+        return ArrayRows(rows.X, rows.y, rows.weight, engine=self.engine.here())
 
 
-class ArrayRows(Rows):
-    """Rows in memory, labels −1 and +1."""
+class ArrayRows(Rows, Readable[Chunk]):
+    """Rows in memory with labels −1 and +1; without ``weight`` every row has weight one."""
 
     def __init__(
         self,
@@ -58,150 +75,178 @@ class ArrayRows(Rows):
         engine: Engine | None = None,
     ) -> None:
         self.n, self.n_features = X.shape
-        self.X, self.y, self.weight, self.chunk = X, y, weight, chunk
+        self.X, self.y, self.chunk = X, y, chunk
+        self.weight = np.ones(self.n) if weight is None else weight
         self.engine = engine or Threads(1)
 
     def loads(self) -> Iterator[Callable[[], Chunk]]:
-        """Slices."""
-        for first in range(0, self.n, self.chunk):
-            yield partial(self._slice, first)
+        """One pass: functions that return slices of the arrays."""
+        return (partial(self._slice, first) for first in range(0, self.n, self.chunk))
 
     def _slice(self, first: int) -> Chunk:
         rows = slice(first, first + self.chunk)
-        weight = None if self.weight is None else self.weight[rows]
-        return Chunk(self.X[rows], self.y[rows], weight, first)
+        return Chunk(self.X[rows], self.y[rows], self.weight[rows], first)
 
     def total(self, share: Callable[[Chunk], S]) -> S:
-        """One pass."""
+        """Σ share(chunk) over the slices."""
         total = self.engine.total(self, share)
         assert total is not None
         return total
 
 
-class Block(NamedTuple):
-    """Consecutive rows with their labels, of any kind; chunks and rows are counted from zero."""
-
-    X: Array
-    y: np.ndarray
-    weight: Array | None
-    first: int
-    number: int
-    names: tuple[str, ...] | None = None
-    further: tuple[tuple[int, int], ...] = ()  # first row and number of chunks joined to this one
-
-    def number_of(self, row: int) -> int:
-        """The chunk that a row of the data is in."""
-        return [self.number, *(number for first, number in self.further if first <= row)][-1]
-
-    def part(self, first: int, last: int) -> "Block":
-        """Some of its rows."""
-        rows = slice(first, last)
-        weight = None if self.weight is None else self.weight[rows]
-        return self._replace(X=self.X[rows], y=self.y[rows], weight=weight, first=self.first + first)
+def row_keys(first: int, n: int, seed: int) -> np.ndarray:
+    """Distinct random numbers of 64 bits for n rows, whatever chunks they are in (SplitMix64)."""
+    with np.errstate(over="ignore"):  # arithmetic modulo 2⁶⁴ is meant
+        start = np.uint64(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
+        z = start + np.arange(first, first + n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        keys: np.ndarray = z ^ (z >> np.uint64(31))
+    return keys
 
 
-def checked(X: Any, y: Any, weight: Any, first: int, number: int) -> Block:
-    """Rows of finite numbers with a label each, and weights that are not negative."""
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """The rows with the k smallest keys among those seen so far; two samples add up to one."""
+
+    k: int
+    keys: np.ndarray
+    rows: Chunk
+
+    def __add__(self, other: "Drawn") -> "Drawn":
+        keys = np.concatenate([self.keys, other.keys])
+        return Drawn(self.k, keys, joined([self.rows, other.rows])).least()
+
+    def least(self) -> "Drawn":
+        """The rows with the k smallest keys, in their order."""
+        if len(self.keys) <= self.k:
+            return self
+        return self.where(np.sort(np.argpartition(self.keys, self.k - 1)[: self.k]))
+
+    def where(self, chosen: np.ndarray) -> "Drawn":
+        """The rows that a mask or an array of indices selects."""
+        return Drawn(self.k, self.keys[chosen], self.rows.where(chosen))
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The share of a chunk in a random sample of k rows."""
+
+    k: int
+    seed: int
+    purpose: ClassVar[str] = "a sample"
+
+    def __call__(self, chunk: Chunk) -> Drawn:
+        """The rows of the chunk that may be among the k with the smallest keys."""
+        keys = row_keys(chunk.first, len(chunk.X), self.seed)
+        return Drawn(self.k, keys, chunk).least()
+
+
+def grouped(items: Iterable[T], size: Callable[[T], int], least: int) -> Iterator[list[T]]:
+    """Yield lists of neighbours with ``least`` rows or more together; the last list may have fewer."""
+    held: list[T] = []
+    rows = 0
+    for item in items:
+        held.append(item)
+        rows += size(item)
+        if rows >= least:
+            yield held
+            held, rows = [], 0
+    if rows:
+        yield held
+
+
+def joined(chunks: Sequence[Chunk]) -> Chunk:
+    """One chunk of several that follow each other."""
+    if len(chunks) == 1:
+        return chunks[0]
+    if len({chunk.y.dtype.kind in "US" for chunk in chunks if chunk.y.dtype.kind != "O"}) > 1:
+        raise mixed_labels()  # or else numbers would become strings
+    X, y, weight = (np.concatenate(arrays) for arrays in list(zip(*chunks, strict=True))[:3])
+    further = tuple((chunk.first, chunk.number) for chunk in chunks[1:])
+    return chunks[0]._replace(X=X, y=y, weight=weight, further=further)
+
+
+def mixed_labels() -> TypeError:
+    """The error for labels that cannot be sorted."""
+    return TypeError("y holds labels of different types, which cannot be sorted: use one type.")
+
+
+def checked(X: object, y: object, weight: object, first: int, number: int) -> Chunk:
+    """A chunk of finite numbers with a label and a weight for every row; None means weight one."""
     names = _get_feature_names(X)
-    numbers = _numbers(X, number)
+    numbers = _numbers(X, first, number)
     labels = _labels(y, len(numbers), first, number)
-    if weight is not None:
-        weight = _weights(weight, len(numbers), first, number)
-    return Block(
-        numbers, labels, weight, first, number, None if names is None else tuple(map(str, names))
-    )
+    weights = _weights(weight, len(numbers), first, number)
+    known = None if names is None else tuple(map(str, names))
+    return Chunk(numbers, labels, weights, first, number, known)
 
 
-def joined(blocks: list[Block]) -> Block:
-    """Several that follow each other as one."""
-    if len(blocks) == 1:
-        return blocks[0]
-    if len({block.y.dtype.kind in "US" for block in blocks if block.y.dtype.kind != "O"}) > 1:
-        raise TypeError(  # or numbers would become strings
-            "y holds labels of different types, which have no order: use one."
-        )
-    weight = None
-    if any(block.weight is not None for block in blocks):
-        weight = np.concatenate([np.ones(len(b.y)) if b.weight is None else b.weight for b in blocks])
-    return blocks[0]._replace(
-        X=np.concatenate([block.X for block in blocks]),
-        y=np.concatenate([block.y for block in blocks]),
-        weight=weight,
-        further=tuple((block.first, block.number) for block in blocks[1:]),
-    )
-
-
-def _numbers(X: Any, number: int) -> Array:
+def _numbers(X: object, first: int, number: int) -> Array:
     if scipy.sparse.issparse(X):
-        raise TypeError(
-            f"chunk {number} of X is a sparse matrix, and a dense one is needed: use toarray()."
-        )
+        raise TypeError(f"chunk {number} of X is a sparse matrix: make it dense with toarray().")
     try:
         array = np.asarray(X)
         if array.dtype.kind not in "biufO":
             raise TypeError
-        numbers = np.asarray(array, dtype=np.float64)
+        numbers: Array = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(
-            f"chunk {number} of X holds values that are no numbers: encode or drop such columns."
+            f"chunk {number} of X holds values that are not numbers: encode or drop such columns."
         ) from None
     if numbers.ndim != 2 or numbers.shape[1] == 0:
         raise ValueError(
             f"chunk {number} of X must be an array (rows, features), got shape {numbers.shape}."
         )
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(numbers.sum())  # one sweep without a copy; a sum may also overflow
+    for i, j in () if finite else np.argwhere(~np.isfinite(numbers))[:1]:
+        kind = "NaN" if np.isnan(numbers[i, j]) else "infinity"
+        raise ValueError(
+            f"row {first + i} of X holds {kind} (chunk {number}, feature {j}): "
+            "drop or impute such rows."
+        )
     return numbers
 
 
-def check_finite(block: Block) -> Block:
-    """The block, if no number in it is NaN or infinite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        fine = np.isfinite(block.X.sum())  # one sweep without a copy; only its failures are looked at
-    if fine:
-        return block
-    for i, j in np.argwhere(~np.isfinite(block.X))[:1]:
-        kind = "NaN" if np.isnan(block.X[i, j]) else "infinity"
-        raise ValueError(
-            f"row {block.first + i} of X holds {kind} (chunk {block.number}, feature {j}): "
-            "drop or impute such rows."
-        )
-    return block
-
-
-def _labels(y: Any, n: int, first: int, number: int) -> np.ndarray:
+def _labels(y: object, n: int, first: int, number: int) -> np.ndarray:
     labels = np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.shape != (n,):
         raise ValueError(
-            f"chunk {number} has {n} rows of X and labels of shape {labels.shape}: one label for "
-            "every row is needed."
+            f"chunk {number} has {n} rows of X and labels of shape {labels.shape}: every row needs one "
+            "label."
         )
     missing = np.flatnonzero(_missing(labels))
     if len(missing):
         raise ValueError(
-            f"row {first + missing[0]} has no label (chunk {number}): y holds NaN or None there; "
-            "drop such rows."
+            f"row {first + missing[0]} has no label (chunk {number}): y holds NaN or None there; drop "
+            "such rows."
         )
     if labels.dtype.kind == "f" and n:
         check_classification_targets(labels)
     return labels
 
 
-def _missing(labels: np.ndarray) -> Any:
+def _missing(labels: np.ndarray) -> Sequence[bool] | np.ndarray:
+    """Whether each label is NaN, None or pandas.NA."""
     if labels.dtype.kind == "O":
         return [label is None or is_scalar_nan(label) or is_pandas_na(label) for label in labels]
     return np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), bool)
 
 
-def _weights(weight: Any, n: int, first: int, number: int) -> Array:
+def _weights(weight: object, n: int, first: int, number: int) -> Array:
+    if weight is None:
+        return np.ones(n)
     try:
         weights = np.asarray(weight, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"the weights of chunk {number} must be numbers.") from None
     if weights.shape != (n,):
         raise ValueError(
-            f"chunk {number} has {n} rows and weights of shape {weights.shape}: one for every row "
-            "is needed."
+            f"chunk {number} has {n} rows and weights of shape {weights.shape}: every row needs one "
+            "weight."
         )
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(bad):

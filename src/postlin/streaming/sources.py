@@ -1,75 +1,61 @@
 """Where labelled rows come from: arrays, and streams that can be opened again."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
-from postlin.streaming.chunks import CHUNK, Block, check_finite, checked, joined
+from postlin.streaming.chunks import CHUNK, Chunk, checked, grouped, joined
+from postlin.streaming.engines import Readable
 
 
-class Source(ABC):
+class Source(Readable[Chunk]):
     """Labelled rows that can be read any number of times, in the same order every time.
 
-    ``classes`` are the labels that may occur, None for whatever the first pass finds.
+    ``classes`` are the labels that may occur; None stands for those that the first pass finds.
     """
 
     classes: np.ndarray | None = None
     #: Whether Dask must do the passes, because it has the rows.
     is_on_dask: ClassVar[bool] = False
 
-    @abstractmethod
-    def loads(self) -> Iterable[Any]:
-        """One pass: what gives a ``Block`` each, in order, when it is called."""
 
-    def loads_anywhere(self) -> list[Any] | None:
-        """The same, if they can be called in other processes without taking data there; else None."""
-        return None
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayLoad:
-    """Some rows of arrays, converted when they are asked for."""
-
-    X: Any
-    y: Any
-    weight: Any
-    first: int
-    number: int
-
-    def __call__(self) -> Block:
-        """The rows, checked."""
-        return check_finite(checked(self.X, self.y, self.weight, self.first, self.number))
+def known_classes(classes: ArrayLike | None) -> np.ndarray | None:
+    """The labels that a user allows, sorted; None if any may occur."""
+    return None if classes is None else np.unique(np.asarray(classes))
 
 
 @dataclass(frozen=True, eq=False)
 class ArraySource(Source):
-    """Rows of arrays in memory or mapped to it, of any numeric type; never copied as a whole."""
+    """Rows of arrays of any numeric type, in memory or memory-mapped; never copied as a whole."""
 
     X: np.ndarray
     y: np.ndarray
     weight: np.ndarray | None = None
 
-    def loads(self) -> Iterator[ArrayLoad]:
-        """Slices."""
+    def loads(self) -> Iterator[Callable[[], Chunk]]:
+        """One pass: functions that convert and check slices of the arrays."""
+        return (partial(checked, *parts) for parts in self._slices())
+
+    def loads_anywhere(self) -> list[Callable[[], Chunk]] | None:
+        """If X is memory-mapped, loads that name its file and carry their labels; else None."""
+        if not isinstance(self.X, np.memmap):
+            return None
+        return [partial(checked, MappedSlice.of(parts[0]), *parts[1:]) for parts in self._slices()]
+
+    def _slices(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None, int, int]]:
         for number, first in enumerate(range(0, len(self.X), CHUNK)):
             rows = slice(first, first + CHUNK)
             weight = None if self.weight is None else self.weight[rows]
-            yield ArrayLoad(self.X[rows], self.y[rows], weight, first, number)
-
-    def loads_anywhere(self) -> list[ArrayLoad] | None:
-        """Slices that name the file which X is mapped from; labels travel with them."""
-        if not isinstance(self.X, np.memmap):
-            return None
-        return [replace(load, X=MappedSlice.of(load.X)) for load in self.loads()]
+            yield self.X[rows], self.y[rows], weight, first, number
 
 
 @dataclass(frozen=True)
 class MappedSlice:
-    """A piece of a memory-mapped file, by name; NumPy reads it where it is wanted."""
+    """A slice of a memory-mapped file, named by its path; ``np.asarray`` reads it."""
 
     path: str
     dtype: str
@@ -78,16 +64,17 @@ class MappedSlice:
     offset: int
 
     @classmethod
-    def of(cls, array: np.memmap[Any, Any]) -> "MappedSlice":
-        """Of an array that is mapped from a file, or a slice of one."""
-        root: Any = array
+    def of(cls, array: np.ndarray) -> "MappedSlice":
+        """The name of a memory map, or of a slice of one."""
+        assert isinstance(array, np.memmap)
+        root = array
         while isinstance(root.base, np.memmap):
             root = root.base
         offset = root.offset + array.ctypes.data - root.ctypes.data
         return cls(str(root.filename), array.dtype.str, array.shape, array.strides, int(offset))
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """The rows, as NumPy asks for them."""
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
+        """A copy of the rows in the file."""
         content = np.memmap(self.path, dtype=np.uint8, mode="r")
         mapped: np.ndarray = np.ndarray(
             self.shape, self.dtype, content, offset=self.offset, strides=self.strides
@@ -95,8 +82,8 @@ class MappedSlice:
         return np.array(mapped, dtype=dtype)
 
 
-#: Opens a stream: (X, y) or (X, y, weight) at a time.
-OpenChunks = Callable[[], Iterable[Sequence[Any]]]
+#: Opens a stream: returns chunks (X, y) or (X, y, weight).
+OpenChunks = Callable[[], Iterable[Sequence[object]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,59 +93,45 @@ class StreamSource(Source):
     open_chunks: OpenChunks
     classes: np.ndarray | None = None
 
-    def loads(self) -> Iterator[Callable[[], Block]]:
-        """Read in turn, here; small chunks are put together."""
-        held: list[Block] = []
-        for block in self._blocks():
-            held.append(block)
-            if sum(len(b.y) for b in held) >= CHUNK // 2:
-                yield partial(joined, held)
-                held = []
-        if held:
-            yield partial(joined, held)
+    def loads(self) -> Iterator[Callable[[], Chunk]]:
+        """One pass over the stream, read in turn; small chunks are joined."""
+        for chunks in grouped(self._chunks(), lambda chunk: len(chunk.y), CHUNK // 2):
+            yield partial(joined, chunks)
 
-    def _blocks(self) -> Iterator[Block]:
-        first, before = 0, None
-        for number, chunk in enumerate(self._opened()):
-            if not isinstance(chunk, tuple | list) or len(chunk) not in (2, 3):
-                raise ValueError(
-                    f"chunk {number} of the stream must be (X, y) or (X, y, weight), got "
-                    f"{type(chunk).__name__}."
-                )
-            X, y, weight = (*chunk, None)[:3]
-            block = check_finite(checked(X, y, weight, first, number))
-            check_alike(block, before or block)
-            before = block.part(0, 0)
-            first += len(block.y)
-            if len(block.y):
-                yield block
-
-    def _opened(self) -> Iterable[Any]:
-        opened = self.open_chunks()
+    def _chunks(self) -> Iterator[Chunk]:
+        opened: object = self.open_chunks()
         if not isinstance(opened, Iterable):
             raise TypeError(
                 f"the function that opens the stream must return an iterable of chunks, got "
                 f"{type(opened).__name__}."
             )
-        return opened
+        first, before = 0, None
+        for number, parts in enumerate(opened):
+            if not isinstance(parts, tuple | list) or len(parts) not in (2, 3):
+                raise ValueError(
+                    f"chunk {number} of the stream must be (X, y) or (X, y, weight), got "
+                    f"{type(parts).__name__}."
+                )
+            X, y, weight = (*parts, None)[:3]
+            chunk = checked(X, y, weight, first, number)
+            before = before or (chunk.X.shape[1], chunk.names)
+            check_alike(chunk, *before)
+            first += len(chunk.y)
+            if len(chunk.y):
+                yield chunk
 
 
-def check_width(block: Block, width: int) -> None:
-    """Raise ``ValueError`` where a chunk has another number of features than the first."""
-    if block.X.shape[1] != width:
+def check_alike(chunk: Chunk, width: int, names: tuple[str, ...] | None) -> None:
+    """Raise ``ValueError`` if a chunk has another number or other names of features than given."""
+    if chunk.X.shape[1] != width:
         raise ValueError(
-            f"chunk {block.number} of X has {block.X.shape[1]} features, and those before it have "
+            f"chunk {chunk.number} of X has {chunk.X.shape[1]} features, and those before it have "
             f"{width}."
         )
-
-
-def check_alike(block: Block, before: Block) -> None:
-    """Raise ``ValueError`` where a chunk has other features than one before it."""
-    check_width(block, before.X.shape[1])
-    if block.names != before.names:
+    if chunk.names != names:
         raise ValueError(
-            f"chunk {block.number} of X has other feature names than those before it: "
-            f"{_shown(block.names)}, not {_shown(before.names)}."
+            f"chunk {chunk.number} of X has other feature names than those before it: "
+            f"{_shown(chunk.names)}, not {_shown(names)}."
         )
 
 
@@ -166,16 +139,16 @@ def _shown(names: tuple[str, ...] | None) -> str:
     return "none" if names is None else ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
-def stream(open_chunks: OpenChunks, *, classes: Any = None) -> Source:
-    """Labelled rows that do not fit the memory, for ``GPClassifier(inducing=...).fit``.
+def stream(open_chunks: OpenChunks, *, classes: ArrayLike | None = None) -> Source:
+    """Labelled rows that do not fit into memory, for ``GPClassifier(inducing=...).fit``.
 
     Parameters
     ----------
     open_chunks : callable
-        Called without arguments at the begin of every pass; returns an iterable of chunks
-        ``(X, y)`` or ``(X, y, weight)``, the same ones every time.
+        A function without arguments that is called at the start of every pass and returns an iterable
+        of chunks ``(X, y)`` or ``(X, y, weight)``, the same chunks every time.
     classes : array-like or None
-        The labels that may occur. None: those that the first pass finds.
+        The labels that may occur; None for those that the first pass finds.
 
     """
     if not callable(open_chunks):
@@ -184,4 +157,4 @@ def stream(open_chunks: OpenChunks, *, classes: Any = None) -> Source:
             f"lambda: read_chunks(path), and got {type(open_chunks).__name__}, which can be read only "
             "once."
         )
-    return StreamSource(open_chunks, None if classes is None else np.unique(classes))
+    return StreamSource(open_chunks, known_classes(classes))

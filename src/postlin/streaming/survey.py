@@ -1,17 +1,17 @@
-"""The first pass over labelled rows: how many there are, of what, and some of them."""
+"""The survey: a first pass that counts rows and classes and draws a sample."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 from postlin._typing import Array
-from postlin.streaming.chunks import Block
-from postlin.streaming.engines import Draw, Drawn, Engine
+from postlin.streaming.chunks import Chunk, Draw, Drawn, mixed_labels
+from postlin.streaming.engines import Engine
 from postlin.streaming.sources import Source, check_alike
 
-#: Rows that are kept of the first pass: for inducing points, and to know the data by.
+#: Rows that the first pass keeps, to choose inducing points from and to recognise the data by.
 SAMPLE = 20_000
 
 
@@ -24,104 +24,94 @@ class Survey:
     names: tuple[str, ...] | None
     classes: np.ndarray  # sorted
     counts: np.ndarray  # rows of each class
-    used: np.ndarray  # those of them whose weight is not zero
-    weighted: bool  # whether any weight differs from one
-    sample: Array  # rows that count, drawn at random, in their order
-    sample_weight: Array | None  # and what they count
-    sample_codes: np.ndarray  # and their labels, as indices of the classes
+    used: np.ndarray  # rows of each class whose weight is not zero
+    sample: Array  # a random sample of the used rows, in their order
+    sample_weight: Array  # the weights of the sample
+    sample_codes: np.ndarray  # the labels of the sample, as indices of the classes
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """The same of some of the chunks; what two of these have seen adds up."""
+class Tally:
+    """What some of the chunks hold; the tallies of consecutive chunks can be added."""
 
-    first: Block  # without its rows
     n: int
-    counts: "Counter[Any]"
-    used: "Counter[Any]"
-    dtype: np.dtype[Any]
-    weighted: bool
+    first: Chunk  # the first chunk without its rows
+    counts: Counter[object]
+    used: Counter[object]
+    dtype: np.dtype
     drawn: Drawn
 
-    def __add__(self, other: "Seen") -> "Seen":
-        check_alike(other.first, self.first)
+    def __add__(self, other: "Tally") -> "Tally":
+        check_alike(other.first, self.first.X.shape[1], self.first.names)
         return replace(
             self,
             n=self.n + other.n,
             counts=self.counts + other.counts,
             used=self.used + other.used,
             dtype=np.result_type(self.dtype, other.dtype),
-            weighted=self.weighted or other.weighted,
             drawn=self.drawn + other.drawn,
         )
 
 
-@dataclass(frozen=True)
-class Look:
-    """A share: what one chunk holds."""
-
-    seed: int
-    classes: np.ndarray | None
-
-    def __call__(self, block: Block) -> Seen:
-        """Labels are counted, rows of zero weight apart."""
-        if self.classes is not None:
-            encode(block, self.classes)
-        weight = np.ones(len(block.y)) if block.weight is None else block.weight
-        drawn = Draw(SAMPLE, self.seed)(block._replace(weight=weight))
-        return Seen(
-            block.part(0, 0),
-            len(block.y),
-            _counts(block.y),
-            _counts(block.y[weight > 0]),
-            block.y.dtype,
-            bool((weight != 1.0).any()),
-            drawn.where(drawn.weight != 0),
-        )
+def tally(seed: int, classes: np.ndarray | None, chunk: Chunk) -> Tally:
+    """Count the labels of a chunk, all of them and those of rows with weight, and draw a sample."""
+    if classes is not None:
+        encode(chunk, classes)
+    drawn = Draw(SAMPLE, seed)(chunk)
+    return Tally(
+        len(chunk.y),
+        chunk.part(0, 0),
+        _counts(chunk.y),
+        _counts(chunk.y[chunk.weight > 0]),
+        chunk.y.dtype,
+        drawn.where(drawn.rows.weight != 0),
+    )
 
 
-def _counts(y: np.ndarray) -> "Counter[Any]":
+def _counts(y: np.ndarray) -> Counter[object]:
     try:
         labels, counts = np.unique(y, return_counts=True)
     except TypeError:
-        raise TypeError("y holds labels of different types, which have no order: use one.") from None
+        raise mixed_labels() from None
     return Counter(dict(zip(labels.tolist(), counts.tolist(), strict=True)))
 
 
-def encode(block: Block, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The labels as indices of the classes, and which rows count: of these all must be known."""
-    used = np.ones(len(block.y), bool) if block.weight is None else block.weight > 0
-    codes = np.minimum(np.searchsorted(classes, block.y), len(classes) - 1)
-    strange = np.flatnonzero(used & (classes[codes] != block.y))
-    if len(strange):
-        i, row = strange[0], block.first + strange[0]
+def encode(chunk: Chunk, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The labels as indices of the classes, and whether each row has weight.
+
+    A row with weight and a label that is none of the classes raises ``ValueError``.
+    """
+    used = chunk.weight > 0
+    codes = np.minimum(np.searchsorted(classes, chunk.y), len(classes) - 1)
+    unknown = np.flatnonzero(used & (classes[codes] != chunk.y))
+    if len(unknown):
+        i, row = unknown[0], chunk.first + unknown[0]
         raise ValueError(
-            f"row {row} has the label {block.y[i]!s} (chunk {block.number_of(row)}), which is none "
+            f"row {row} has the label {chunk.y[i]!s} (chunk {chunk.number_of(row)}), which is none "
             f"of the classes ({', '.join(map(str, classes[:6]))}{', …' if len(classes) > 6 else ''})."
         )
     return codes, used
 
 
 def survey(source: Source, engine: Engine, seed: int) -> Survey:
-    """One pass over all rows."""
-    seen = engine.total(source, Look(seed, source.classes))
-    if seen is None:
+    """What one pass over all rows of a source finds."""
+    found = engine.total(source, partial(tally, seed, source.classes))
+    if found is None:
         raise ValueError("the stream is empty: it gave no rows.")
-    if not seen.used:
+    if not found.used:
         raise ValueError("weights are zero everywhere: no row is left.")
     try:
-        classes = np.array(sorted(seen.used), dtype=seen.dtype)
+        classes = np.sort(np.array(list(found.used), dtype=object)).astype(found.dtype)
     except TypeError:
-        raise TypeError("y holds labels of different types, which have no order: use one.") from None
+        raise mixed_labels() from None
     return Survey(
-        seen.n,
-        seen.first.X.shape[1],
-        seen.first.names,
+        found.n,
+        found.first.X.shape[1],
+        found.first.names,
         classes,
-        np.array([seen.counts[label] for label in classes.tolist()]),
-        np.array([seen.used[label] for label in classes.tolist()]),
-        seen.weighted,
-        seen.drawn.X,
-        seen.drawn.weight,
-        np.searchsorted(classes, seen.drawn.y),
+        np.array([found.counts[label] for label in classes.tolist()]),
+        np.array([found.used[label] for label in classes.tolist()]),
+        found.drawn.rows.X,
+        found.drawn.rows.weight,
+        np.searchsorted(classes, found.drawn.rows.y),
     )

@@ -9,7 +9,7 @@ which is in units of the posterior itself: max(‖E‖, ‖e‖) bounds the rela
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -83,7 +83,7 @@ class _Pass:
     def _rows(self, chunk: Chunk, keep: bool = False) -> _Rows:
         coordinates = self.posterior.basis.coordinates(chunk.X, keep=keep)
         V = self.posterior.whitened(coordinates)
-        weight = np.ones(len(V)) if chunk.weight is None else chunk.weight
+        weight = chunk.weight
         s = np.einsum("ij,ij->i", V, V)
         seen = Seen(V @ self.posterior.h, s, coordinates.lam, np.minimum(weight, 1.0))
         return _Rows(V, seen, weight, coordinates)
@@ -97,6 +97,8 @@ class _Pass:
 class Cautious(_Pass):
     """A pass of the warm-up."""
 
+    purpose: ClassVar[str] = "sites, in small steps"
+
     def __call__(self, chunk: Chunk) -> Update:
         """The chunk's share."""
         rows = self._rows(chunk)
@@ -106,6 +108,8 @@ class Cautious(_Pass):
 
 class Sweep(_Pass):
     """A pass of the iteration: every row's site is set."""
+
+    purpose: ClassVar[str] = "sites"
 
     def __call__(self, chunk: Chunk) -> Update:
         """The chunk's share."""
@@ -117,6 +121,8 @@ class Sweep(_Pass):
 
 class EvidencePass(_Pass):
     """The log evidence at the present state, and its derivative by the state."""
+
+    purpose: ClassVar[str] = "evidence"
 
     def __call__(self, chunk: Chunk) -> Evidence:
         """The chunk's share."""
@@ -135,6 +141,7 @@ class AdjointPass(_Pass):
 
     E_bar: Array
     e_bar: Array
+    purpose: ClassVar[str] = "adjoint"
 
     def __call__(self, chunk: Chunk) -> Pulled:
         """The chunk's share."""
@@ -154,6 +161,7 @@ class GradientPass(_Pass):
     E_bar: Array
     e_bar: Array
     points: bool  # whether derivatives by Z are wanted
+    purpose: ClassVar[str] = "gradient"
 
     def __call__(self, chunk: Chunk) -> Slopes:
         """The chunk's share."""
