@@ -66,7 +66,8 @@ def test_factor_solves_before_and_after_its_inversion(K, root):
         np.testing.assert_allclose(white.T @ white, columns.T @ np.linalg.solve(B, columns), rtol=1e-10)
 
     check_solves()
-    gap, gain = factor.diagonals()
+    variance, gap = factor.marginals()
+    gain = variance * root**2
     np.testing.assert_allclose(gap, np.linalg.inv(B).diagonal(), rtol=1e-10)
     np.testing.assert_allclose(gain, 1.0 - gap, rtol=1e-10)
     check_solves()
@@ -76,7 +77,8 @@ def test_factor_solves_before_and_after_its_inversion(K, root):
 def test_diagonals_keep_their_digits(K, root):
     """From sites that decide everything to sites that say nothing, against 60 digits."""
     root = root * 10.0 ** np.random.default_rng(4).uniform(-20.0, 3.0, N)
-    gap, gain = Factor(K, root).diagonals()
+    variance, gap = Factor(K, root).marginals()
+    gain = variance * root**2
     with mpmath.workdps(60):
         B = mpmath.eye(N) + mpmath.matrix(root * np.eye(N)) * mpmath.matrix(K) * mpmath.matrix(
             root * np.eye(N)

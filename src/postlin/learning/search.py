@@ -257,7 +257,7 @@ def train(
     """
     search = Search(models, at, starts, optimizer == "bfgs", callback)
     if optimizer is None or len(at.theta) == 0:
-        return Training(at, search.at(at.theta), None, [])
+        return Training(at.at(at.theta), search.at(at.theta), None, [])
     ends: list[Minimum] = []
     paths = []
     interrupted = False

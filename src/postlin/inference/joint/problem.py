@@ -108,11 +108,11 @@ class JointProblem:
 
     def sweep(self, iterate: "JointIterate | None", damping: float, *, block: int) -> Swept:
         """Joint inference has no sequential schedule; ``check_joint`` refuses it."""
-        raise AssertionError("joint inference has the parallel schedule only")
+        raise AssertionError
 
     def climb(self, iterate: "JointIterate | None") -> "Climb[JointIterate]":
         """Joint rules are not Newton's method by themselves."""
-        raise AssertionError("no joint rule is Newton's method")
+        raise AssertionError
 
 
 @dataclass(frozen=True)
