@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 from postlin._typing import Array, Marginals
 from postlin.estimator.diagnostics import Diagnostics, Relevance, relevance
 from postlin.estimator.fits import Fit
-from postlin.estimator.sparse_fit import SparseFit
 from postlin.estimator.summary import as_html, as_text
 from postlin.linalg.arrays import like
 
