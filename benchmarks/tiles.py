@@ -67,16 +67,20 @@ def main() -> None:
     parser.add_argument("--sizes", default="1000,2000,4000")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
-    print(f"{'n':>7s}{'tiled, s':>10s}{'whole, s':>10s}{'tiled, n²':>11s}{'whole, n²':>11s}{'differ by':>11s}")
+    print(
+        f"{'n':>7s}{'tiled, s':>10s}{'whole, s':>10s}{'tiled, n²':>11s}{'whole, n²':>11s}{'differ by':>11s}"
+    )
     for n in map(int, arguments.sizes.split(",")):
         X = torch.as_tensor(np.random.default_rng(0).normal(size=(n, 4)), device=arguments.device)
-        K = torch.exp(-0.5 * torch.cdist(X, X) ** 2) + 0.1 * torch.eye(n, dtype=X.dtype, device=X.device)
+        K = torch.exp(-0.5 * torch.cdist(X, X) ** 2) + 0.1 * torch.eye(
+            n, dtype=X.dtype, device=X.device
+        )
         root = np.sqrt(np.random.default_rng(1).uniform(0.05, 0.8, n))
         ours, our_peak, found = measured(tiled, K, root, arguments.repeats)
         theirs, their_peak, expected = measured(whole, K, root, arguments.repeats)
         gap = max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True))
         peaks = "".join(f"{p / (8 * n**2):11.2f}" for p in (our_peak, their_peak))
-        print(f"{n:7d}{ours:10.3f}{theirs:10.3f}{peaks}{gap:11.1e}", flush=True)
+        print(f"{n:11d}{ours:11.3f}{theirs:11.3f}{peaks}{gap:11.1e}", flush=True)
 
 
 if __name__ == "__main__":
