@@ -67,9 +67,8 @@ def main() -> None:
     parser.add_argument("--sizes", default="1000,2000,4000")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
-    print(
-        f"{'n':>7s}{'tiled, s':>10s}{'whole, s':>10s}{'tiled, n²':>11s}{'whole, n²':>11s}{'differ by':>11s}"
-    )
+    head = ("n", "tiled, s", "whole, s", "tiled, n²", "whole, n²", "differ by")
+    print("".join(f"{h:>11s}" for h in head))
     for n in map(int, arguments.sizes.split(",")):
         X = torch.as_tensor(np.random.default_rng(0).normal(size=(n, 4)), device=arguments.device)
         K = torch.exp(-0.5 * torch.cdist(X, X) ** 2) + 0.1 * torch.eye(

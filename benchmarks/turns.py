@@ -3,7 +3,8 @@
     python benchmarks/turns.py --old ../old/src --new src --repeats 9
     python benchmarks/turns.py --old ../old/src --new src --memory 4000
 
-The data are crab (200 rows), ionosphere (351), breast cancer (699), and random rows for other sizes. Each version lives in a process of its own, so that imports are not counted; every repeat is one fit by
+The data are crab (200 rows), ionosphere (351), breast cancer (699), and random rows for other sizes.
+Each version lives in a process of its own, so that imports are not counted; every repeat is one fit by
 the old and one by the new version, and which comes first alternates.
 """
 
