@@ -1,20 +1,35 @@
-"""The evidence as a landscape over two hyperparameters, and the optimiser's way through it."""
+"""The log evidence over two hyperparameters, and the optimiser's path."""
+
+from __future__ import annotations
 
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from postlin._typing import Array
 from postlin.estimator.classifier import GPClassifier
 from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
-from postlin.plotting.common import COLOURS, INK, Display, classifier_of, new_axes, readable
+from postlin.plotting.common import (
+    COLOURS,
+    INK,
+    Display,
+    Fitted,
+    Style,
+    classifier_of,
+    new_axes,
+    readable,
+)
 
-#: Contours are this far below the maximum.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+#: Contours are drawn at these distances below the maximum.
 _DROPS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
-#: How far the grid reaches beyond the optimiser's path, and from its end at least and at most.
+#: How far the grid reaches beyond the optimiser's path, and at least and at most from the optimum.
 _BEYOND, _LEAST, _MOST = 0.5, 2.0, 7.0
 
 Progress = Callable[[int, int], object]
@@ -23,22 +38,24 @@ Progress = Callable[[int, int], object]
 class EvidenceDisplay(Display):
     """Contours of the log evidence over two hyperparameters, with the optimiser's path.
 
-    All other parameters are as they were learned; the path is where the optimiser went in these two,
-    whatever the others were on the way. Of many classes there is one evidence with
-    ``multi_class="joint"``, and with ``shared_kernel=True`` the mean over the problems.
+    All other parameters have their learned values; the path shows the two parameters at each
+    evaluation, whatever the others were there. With more than two classes, a fit has a single evidence
+    with ``multi_class="joint"``, and the mean over its problems is shown with ``shared_kernel=True``.
 
     Parameters
     ----------
     axis0, axis1 : arrays, logarithms of the two parameters
     log_evidence : array (len(axis1), len(axis0)); NaN where there is no posterior
-    converged : array of the same shape, whether inference was
-    path : array (evaluations, 2), logarithms of the two parameters as the optimiser went
-    optimum : array (2,)
-    best : float, the log evidence there
-    names : of the two parameters
-    quantity : what the contours are called
+    converged : boolean array of the same shape, whether inference converged
+    path : array (evaluations, 2), logarithms of the two parameters at the optimiser's evaluations
+    optimum : array (2,), logarithms of the learned parameters
+    best : float, the log evidence at the optimum
+    names : the names of the two parameters
+    quantity : the name of what the contours show
 
     """
+
+    ax_: Axes
 
     def __init__(
         self,
@@ -64,20 +81,20 @@ class EvidenceDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
+        estimator: Fitted,
         parameters: tuple[int | str, int | str] = (0, 1),
         *,
         grid_resolution: int = 20,
         limits: Sequence[tuple[float, float]] | None = None,
         progress: Progress | None = None,
-        ax: Any = None,
-        **kwargs: Any,
+        ax: Axes | None = None,
+        **kwargs: object,
     ) -> Self:
-        """From a fit that has one evidence, which is computed ``grid_resolution``² times.
+        """Draw the evidence of a fit that has a single one; it is computed ``grid_resolution``² times.
 
-        ``parameters`` are two, by index or by name, for example "length_scale". ``limits`` are the
-        ranges of the two (not of their logarithms); without them the path fits in. ``progress`` is
-        called with the number of evaluations made and that of all of them.
+        ``parameters`` are two indices or names, for example "length_scale". ``limits`` are the ranges
+        of the two parameters (not of their logarithms); by default the path fits in. ``progress`` is
+        called with the number of evaluations made so far and with their total number.
         """
         model = classifier_of(estimator)
         several = len(model._estimators) > 1
@@ -102,7 +119,7 @@ class EvidenceDisplay(Display):
         display = cls(axis0, axis1, values, converged, path, optimum, best, names, quantity)
         return display.plot(ax, **kwargs)
 
-    def plot(self, ax: Any = None, **kwargs: Any) -> Self:
+    def plot(self, ax: Axes | None = None, **kwargs: object) -> Self:
         """Draw; further arguments go to the filled contours."""
         ax = self.ax_ = new_axes(ax, 5.4, 4.2)
         self.figure_ = ax.figure
@@ -115,33 +132,38 @@ class EvidenceDisplay(Display):
         self._path(ax)
         return self
 
-    def _contours(self, ax: Any, x: Array, y: Array, kwargs: dict[str, Any]) -> None:
-        """Steps below the maximum, which is at the optimum unless a point of the grid is better."""
+    def _contours(self, ax: Axes, x: Array, y: Array, kwargs: Style) -> None:
+        """Draw contours below the maximum, which is the optimum or a better point of the grid."""
         from matplotlib.colors import BoundaryNorm
 
-        best = max(self.best, float(np.nanmax(self.log_evidence, initial=-np.inf)))
-        depth = best - float(np.nanmin(self.log_evidence, initial=best))
+        masked = np.ma.masked_invalid(self.log_evidence)
+        if min(masked.shape) < 2 or masked.count() == 0:
+            place: Style = {"ha": "center", "va": "center", "transform": ax.transAxes}
+            ax.text(0.5, 0.5, "no contours: the grid has too few values", **place)
+            return
+
+        best = max(self.best, float(masked.max()))
+        depth = best - float(masked.min())
         drops = [d for i, d in enumerate(_DROPS) if i < 3 or _DROPS[i - 1] < depth]
         levels = [best - d for d in reversed(drops)]
-        levels[-1] += 1e-9 * (1 + abs(best))  # or rounding leaves a hole at the top
-        style: dict[str, Any] = {"levels": levels, "cmap": "Blues", "extend": "min"} | kwargs
+        levels[-1] += 1e-9 * (1 + abs(best))  # else rounding may leave a hole at the top
+        style: Style = {"levels": levels, "cmap": "Blues", "extend": "min"} | kwargs
         own = style["levels"] is levels
         if own:
             style.setdefault("norm", BoundaryNorm(levels, 256, extend="min"))
-        masked = np.ma.masked_invalid(self.log_evidence)
         self.surface_ = ax.contourf(x, y, masked, **style)
-        thin: dict[str, Any] = {"colors": [INK], "alpha": 0.4, "linewidths": 0.5, "linestyles": "solid"}
+        thin: Style = {"colors": [INK], "alpha": 0.4, "linewidths": 0.5, "linestyles": "solid"}
         ax.contour(x, y, masked, levels=style["levels"][:-1] if own else style["levels"], **thin)
-        bar = self.figure_.colorbar(self.surface_, ax=ax, spacing="uniform", pad=0.02, aspect=28)
+        bar = ax.figure.colorbar(self.surface_, ax=ax, spacing="uniform", pad=0.02, aspect=28)
         if own:
             bar.set_label(f"{self.quantity} below its maximum, {best:.1f}".replace("-", "−"))
             bar.set_ticks(levels, labels=[f"−{d:g}" if d else "0" for d in reversed(drops)])
         else:
             bar.set_label(self.quantity)
 
-    def _path(self, ax: Any) -> None:
-        """The evaluations in order, where the optimiser began, and where it ended."""
-        edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.8}
+    def _path(self, ax: Axes) -> None:
+        """Draw the optimiser's evaluations in order, its start, and the optimum."""
+        edge: Style = {"markeredgecolor": "white", "markeredgewidth": 0.8}
         colour = COLOURS[0]
         if not self.converged.all():
             row, column = np.nonzero(~self.converged)
@@ -158,7 +180,7 @@ class EvidenceDisplay(Display):
 
 
 def _index(name: int | str, names: list[str]) -> int:
-    """Of a parameter given by its index, its name, or an end of its name that no other has."""
+    """Return the index of a parameter given by its index, its name, or a unique end of its name."""
     if isinstance(name, str):
         found = [k for k, known in enumerate(names) if known == name]
         found = found or [k for k, known in enumerate(names) if known.endswith(f"__{name}")]
@@ -171,13 +193,13 @@ def _index(name: int | str, names: list[str]) -> int:
 
 
 def _short(names: list[str], k: int) -> str:
-    """The last part of a name, unless that is the other's too; which kernel stays in front."""
+    """Return the last part of name ``k``, after its kernel; the whole name if both end alike."""
     ends = [re.sub(r"(^|: )\w*__", r"\1", name) for name in names]
     return readable(ends[k] if ends[0] != ends[1] else names[k])
 
 
-def _ticks(axis: Any, span: float) -> None:
-    """Plain numbers, between powers of ten too where there are few of those."""
+def _ticks(axis: Axis, span: float) -> None:
+    """Label the axis with plain numbers, also between powers of ten where there are few of them."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     few = span < 3 * np.log(10)
@@ -187,7 +209,7 @@ def _ticks(axis: Any, span: float) -> None:
 
 
 def _ranges(path: Array, optimum: Array) -> Array:
-    """Where the path went, but not as far as a first step that went astray."""
+    """Return the ranges of the path, without steps of the optimiser that went far astray."""
     points = np.vstack([path, optimum])
     low = np.minimum(points.min(axis=0) - _BEYOND, optimum - _LEAST)
     high = np.maximum(points.max(axis=0) + _BEYOND, optimum + _LEAST)
@@ -198,7 +220,7 @@ def _ranges(path: Array, optimum: Array) -> Array:
 def _surface(
     model: GPClassifier, chosen: list[int], axis0: Array, axis1: Array, progress: Progress | None
 ) -> tuple[Array, np.ndarray]:
-    """The evidence on the grid, and where inference converged."""
+    """Return the log evidence on the grid, and whether inference converged."""
     theta = model._estimators[0].hyperparameters.theta
     values = np.full((len(axis1), len(axis0)), np.nan)
     converged = np.ones(values.shape, bool)

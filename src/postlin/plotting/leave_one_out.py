@@ -1,6 +1,8 @@
 """Which training rows the rest of the data does not explain."""
 
-from typing import Any, Self
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -8,6 +10,8 @@ from postlin._typing import Array
 from postlin.plotting.common import (
     INK,
     Display,
+    Fitted,
+    Style,
     bare,
     classifier_of,
     legend_above,
@@ -17,26 +21,31 @@ from postlin.plotting.common import (
     readable,
 )
 
-#: Labels of rows are no closer to each other than this part of the axis.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Row numbers are at least this fraction of the axis apart.
 _APART = 0.055
-#: So many classes have their legend below the sorted curve; more have it above the axes.
+#: Up to this many classes have their legend below the sorted curve; more have it above the axes.
 _FEW = 4
 
 
 class LeaveOneOutDisplay(Display):
-    """The probability of each training row's own label, as if the row had not been seen; sorted.
+    """The probability of each training row's label if the row is left out, in ascending order.
 
-    Rows at the left are those that the rest of the data speaks against: mislabelled, or of a kind that
-    occurs once. The hardest carry their row numbers.
+    The rest of the data contradicts the rows at the left: they may be mislabelled, or the only ones of
+    their kind. The hardest rows carry their row numbers.
 
     Parameters
     ----------
-    probability : array, one for each row
+    probability : array, the leave-one-out probability of each row's own label
     codes : array, the class of each row as an index of ``classes``
     classes : the labels
-    rows : array, the numbers of the rows in the data as passed to ``fit``
+    rows : array, the number of each row in the data as passed to ``fit``
 
     """
+
+    ax_: Axes
 
     def __init__(
         self, probability: Array, codes: np.ndarray, classes: np.ndarray, rows: np.ndarray
@@ -49,16 +58,21 @@ class LeaveOneOutDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, n_annotated: int = 5, ax: Any = None, **kwargs: Any
+        cls,
+        estimator: Fitted,
+        *,
+        n_annotated: int = 5,
+        ax: Axes | None = None,
+        **kwargs: object,
     ) -> Self:
-        """From a fitted ``GPClassifier``, or a pipeline that ends in one."""
+        """Draw the training rows of a fitted ``GPClassifier``, or of a pipeline that ends in one."""
         model = classifier_of(estimator)
         codes = model._codes
         own = model.loo_predict_proba_[np.arange(len(codes)), codes]
         display = cls(own, codes, model.classes_, model._kept)
         return display.plot(ax, n_annotated=n_annotated, **kwargs)
 
-    def plot(self, ax: Any = None, *, n_annotated: int = 5, **kwargs: Any) -> Self:
+    def plot(self, ax: Axes | None = None, *, n_annotated: int = 5, **kwargs: object) -> Self:
         """Draw, with the numbers of the hardest rows; further arguments go to the points."""
         names = [*map(readable, self.classes), "chance, 0.00"]
         few = len(self.classes) <= _FEW
@@ -70,8 +84,14 @@ class LeaveOneOutDisplay(Display):
         self.points_ = []
         for k, label in enumerate(self.classes):
             mine = self.codes == k
-            colour, marker, size = look(k)
-            style = {"color": colour, "marker": marker, "s": 20 * size, "alpha": 0.85, "linewidths": 0}
+            colour, marker, size, _ = look(k)
+            style: Style = {
+                "color": colour,
+                "marker": marker,
+                "s": 20 * size,
+                "alpha": 0.85,
+                "linewidths": 0,
+            }
             style |= {"label": readable(label)} | kwargs
             self.points_.append(ax.scatter(rank[mine], self.probability[mine], **style))
         chance = 1 / len(self.classes)
@@ -85,15 +105,15 @@ class LeaveOneOutDisplay(Display):
             legend_above(ax)
         return self
 
-    def _annotate(self, ax: Any, n: int) -> None:
-        """Row numbers to the right of their points, where the sorted curve leaves room below it."""
+    def _annotate(self, ax: Axes, n: int) -> None:
+        """Write row numbers to the right of their points, below the curve where there is room."""
         hardest = self.order[: max(n, 0)]
         p = self.probability[hardest]
         heights = _spread(p)
         above = np.sum(self.probability < np.max(heights, initial=0.0) + _APART)
         x = max(0.09 * len(self.order) + len(hardest), above + 0.05 * len(self.order))
         line = {"arrowstyle": "-", "color": INK, "linewidth": 0.5, "shrinkA": 1}
-        text: dict[str, Any] = {"va": "center", "fontsize": "small", "color": INK, "arrowprops": line}
+        text: Style = {"va": "center", "fontsize": "small", "color": INK, "arrowprops": line}
         text["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
         self.annotations_ = [
             ax.annotate(f"row {self.rows[i]}", (place, p[place - 1]), (x, heights[place - 1]), **text)
@@ -102,7 +122,7 @@ class LeaveOneOutDisplay(Display):
 
 
 def _spread(p: Array) -> Array:
-    """Heights for labels near sorted values: in their order, apart, and not below zero."""
+    """Return heights for labels of sorted values: near them, in order, apart, and not below zero."""
     heights = _pushed_up(p)
     lower = p - np.max(heights - p, initial=0.0) / 2
     return _pushed_up(np.maximum(lower, 0.0))

@@ -1,12 +1,26 @@
 """Which features matter."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from postlin._typing import Array
-from postlin.plotting.common import COLOURS, Display, bare, classifier_of, new_axes, readable
+from postlin.plotting.common import (
+    COLOURS,
+    Display,
+    Fitted,
+    Style,
+    bare,
+    classifier_of,
+    new_axes,
+    readable,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class RelevanceDisplay(Display):
@@ -17,10 +31,12 @@ class RelevanceDisplay(Display):
 
     Parameters
     ----------
-    names : the features, the most relevant first
+    names : the names of the features, the most relevant first
     values : array, their relevance
 
     """
+
+    ax_: Axes
 
     def __init__(self, names: Sequence[str], values: Array) -> None:
         self.names = list(names)
@@ -29,17 +45,17 @@ class RelevanceDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
+        estimator: Fitted,
         *,
         feature_names: Sequence[str] | None = None,
         max_features: int | None = None,
-        ax: Any = None,
-        **kwargs: Any,
+        ax: Axes | None = None,
+        **kwargs: object,
     ) -> Self:
-        """From a fit whose kernel has a length scale for every feature.
+        """Draw the features of a fit whose kernel has a length scale for every feature.
 
-        ``feature_names`` are in the order of the columns; names of a data frame are known without.
-        ``max_features`` shows the first of them alone.
+        ``feature_names`` are in the order of the columns; the names of a data frame are known.
+        ``max_features`` is the number of features to draw, the most relevant ones.
         """
         model = classifier_of(estimator)
         found = model.relevance_
@@ -53,16 +69,15 @@ class RelevanceDisplay(Display):
             names = [str(feature_names[k]) for k in found.features]
         return cls(names[:max_features], found.values[:max_features]).plot(ax, **kwargs)
 
-    def plot(self, ax: Any = None, **kwargs: Any) -> Self:
+    def plot(self, ax: Axes | None = None, **kwargs: object) -> Self:
         """Draw; further arguments go to the bars."""
         n = len(self.names)
         ax = self.ax_ = new_axes(ax, 5.2, 1.1 + 0.28 * n)
         self.figure_ = ax.figure
         bare(ax)
         ax.grid(False, axis="y")
-        self.bars_ = ax.barh(
-            np.arange(n), self.values, **({"color": COLOURS[1], "height": 0.7} | kwargs)
-        )
+        style: Style = {"color": COLOURS[1], "height": 0.7} | kwargs
+        self.bars_ = ax.barh(np.arange(n), self.values, **style)
         ax.bar_label(self.bars_, fmt="%.2g", padding=3, fontsize="small")
         ax.set_yticks(np.arange(n), [readable(name) for name in self.names])
         ax.tick_params(axis="y", length=0)
