@@ -70,14 +70,14 @@ class ConvergenceDisplay(Display):
         """Draw; further arguments go to the lines."""
         ax = self.ax_ = new_axes(ax, 5.2, 3.6)
         self.figure_ = ax.figure
+        ax.set_yscale("log")
+        ax.set_ylim(*self.limits)
         self.lines_: list[Line2D] = []
         for k, residuals in enumerate(self.residuals):
             self._curve(ax, residuals, self._style(k) | kwargs)
         self.tolerance_ = ax.axhline(
             self.tol, color=INK, linestyle="--", linewidth=1, label=f"tolerance {self.tol:.0e}"
         )
-        ax.set_yscale("log")
-        ax.set_ylim(*self.limits)
         ax.locator_params(axis="x", integer=True)
         if max(map(len, self.residuals), default=0) == 1:
             ax.set(xlim=(0.5, 1.5), xticks=[1])
@@ -101,16 +101,9 @@ class ConvergenceDisplay(Display):
     def _curve(self, ax: Axes, residuals: Array, style: Style) -> None:
         heights = np.clip(np.where(np.isnan(residuals), np.inf, residuals), _LEAST, _MOST)
         self.lines_ += ax.plot(np.arange(1, len(heights) + 1), heights, **style)
-        above = np.flatnonzero(heights > self.limits[1])[:1] + 1
-        ax.plot(
-            above,
-            [1.0] * len(above),
-            "^",
-            color=style["color"],
-            markersize=7,
-            clip_on=False,
-            transform=ax.get_xaxis_transform(),
-        )
+        if np.any(above := heights > self.limits[1]):
+            mark: Style = {"markersize": 7, "clip_on": False, "transform": ax.get_xaxis_transform()}
+            ax.plot(np.argmax(above) + 1, 1.0, "^", color=style["color"], **mark)
 
 
 def _limits(curves: list[Array], tol: float) -> tuple[float, float]:

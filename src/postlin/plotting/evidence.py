@@ -125,7 +125,9 @@ class EvidenceDisplay(Display):
         self.figure_ = ax.figure
         x, y = np.exp(self.axis0), np.exp(self.axis1)
         self._contours(ax, x, y, kwargs)
-        ax.set(xscale="log", yscale="log", xlim=x[[0, -1]], ylim=y[[0, -1]])
+        ax.set(xscale="log", yscale="log")
+        if len(x) > 1 and len(y) > 1:
+            ax.set(xlim=x[[0, -1]], ylim=y[[0, -1]])
         ax.set(xlabel=_short(self.names, 0), ylabel=_short(self.names, 1))
         for axis, ends in ((ax.xaxis, self.axis0), (ax.yaxis, self.axis1)):
             _ticks(axis, float(ends[-1] - ends[0]))

@@ -1,12 +1,16 @@
-"""Self-contained HTML reports: no scripts, no network, figures as inline SVG. Needs matplotlib."""
+"""Self-contained HTML reports: no scripts, no network, inline SVG figures. Needs ``postlin[cli]``."""
 
-from postlin.workbench.report.curves import reliability, roc
-from postlin.workbench.report.maps import evidence_surface, synthetic
-from postlin.workbench.report.matrix import confusion_matrix
-from postlin.workbench.report.page import render
-from postlin.workbench.report.parts import Figure, Section, Table
-from postlin.workbench.report.progress import convergence, evidence_traces
-from postlin.workbench.report.svg import standalone
+from postlin.workbench.report.drawing import standalone
+from postlin.workbench.report.figures import (
+    confusion_matrix,
+    convergence,
+    evidence_surface,
+    evidence_traces,
+    reliability,
+    roc,
+    synthetic,
+)
+from postlin.workbench.report.page import Figure, Section, Table, render
 
 __all__ = [
     "Figure",
