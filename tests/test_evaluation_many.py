@@ -19,9 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 from postlin import GPClassifier, datasets
-from postlin.workbench.cli import pages
 from postlin.workbench.cli.app import app
-from postlin.workbench.cli.many_classes import many_classes_page
 from postlin.workbench.cli.options import Choice, choices
 from postlin.workbench.cli.tables import built_in, load_data
 from postlin.workbench.evaluation import scores
@@ -32,7 +30,8 @@ from postlin.workbench.evaluation.methods import STRATEGIES
 from postlin.workbench.evaluation.runner import run
 from postlin.workbench.evaluation.store import Store, fingerprint
 from postlin.workbench.evaluation.summary import Cell, group, summarise
-from postlin.workbench.report import Section
+from postlin.workbench.report import sections
+from postlin.workbench.report.page import Section
 
 
 def postlin(*arguments):
@@ -229,13 +228,13 @@ def test_evaluate_scores_what_a_loop_by_hand_does(table, data, tmp_path, monkeyp
     for words in ("versicolor against the rest", "joint: all classes", "Recall of each class"):
         assert words in page
     stored = (tmp_path / "folds.jsonl").read_text()
-    monkeypatch.setattr("postlin.workbench.cli.evaluate.many_classes_page", lambda *_: "")
+    monkeypatch.setattr("postlin.workbench.cli.evaluate.evaluation_page", lambda *_: "")
     assert postlin(*arguments).exit_code == 0
     assert (tmp_path / "folds.jsonl").read_text() == stored  # nothing was computed again
 
 
 def test_two_classes_do_not_see_the_treatment_of_many(frame, tmp_path, monkeypatch):
-    monkeypatch.setattr(pages, "inference_section", lambda *_: Section("Inside inference", [], []))
+    monkeypatch.setattr(sections, "inference_section", lambda *_: Section("Inside inference", [], []))
     two = frame[frame["kind"] != "setosa"]
     two.to_csv(tmp_path / "two.csv", index=False)
     arguments = ("evaluate", tmp_path / "two.csv", "--target", "kind", "--methods", "PEP", "--folds", 2)
@@ -385,7 +384,7 @@ def test_the_report_of_many_classes_with_odd_names(data):
         for k in range(2)
     }
     summaries = {cell: summarise(part) for cell, part in group(results).items()}
-    page = many_classes_page(odd, summaries, results, StandardScaler().fit_transform(data.X))
+    page = sections.evaluation_page(odd, summaries, results, StandardScaler().fit_transform(data.X))
     assert "<script" not in page
     assert page.count("<svg") == 6
     assert "3 classes" in page

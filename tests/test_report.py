@@ -10,19 +10,16 @@ import numpy as np
 import pytest
 
 from postlin.plotting import EvidenceDisplay
-from postlin.workbench.report import (
-    Figure,
-    Section,
-    Table,
+from postlin.workbench.report.figures import (
     confusion_matrix,
     convergence,
     evidence_surface,
     evidence_traces,
     reliability,
-    render,
     roc,
     synthetic,
 )
+from postlin.workbench.report.page import Figure, Section, Table, render
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGUMENTS = [

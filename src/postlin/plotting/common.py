@@ -14,7 +14,6 @@ from postlin.estimator.classifier import GPClassifier
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 #: What ``from_estimator`` draws.
 Fitted: TypeAlias = GPClassifier | Pipeline
@@ -25,7 +24,8 @@ Style = dict[str, Any]
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#BD8300", "#2F95D0", "#777777")
 #: Markers, each with the factor of its area that makes all look equally large.
 MARKERS = {"o": 1.0, "s": 0.8, "D": 0.7, "^": 1.1, "v": 1.1, "P": 1.2, "*": 1.9}
-_DASHES = ("-", (0, (5, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1.5, 1.5)))
+#: Lengths of dashes and gaps, in line widths.
+_DASHES = ((), (5, 1.5), (2, 1), (6, 1.5, 1.5, 1.5), (1, 1), (3, 3), (8, 1, 1, 1, 1, 1))
 INK = "#333333"
 #: The width of a legend above axes in inches, and the number of letters of its longest name.
 _ROOM, _LONGEST = 4.0, 30
@@ -34,8 +34,6 @@ _ROOM, _LONGEST = 4.0, 30
 class Display:
     """A picture that keeps its data; ``plot`` leaves axes and figure in ``ax_`` and ``figure_``."""
 
-    figure_: Figure | SubFigure
-
 
 class Look(NamedTuple):
     """How one of several classes or curves is drawn; they differ by more than their colour."""
@@ -43,14 +41,14 @@ class Look(NamedTuple):
     colour: str
     marker: str
     size: float  # factor of the marker's area
-    dashes: Any  # as matplotlib writes line styles
+    dashes: tuple[int, tuple[float, ...] | None]  # offset, and lengths of dashes and gaps
 
 
 def look(k: int) -> Look:
     """Return the look of index ``k``; after seven, the colours repeat with other markers."""
     turn = k // len(COLOURS)
     marker, size = list(MARKERS.items())[(k + turn) % len(MARKERS)]
-    return Look(COLOURS[k % len(COLOURS)], marker, size, _DASHES[k % len(_DASHES)])
+    return Look(COLOURS[k % len(COLOURS)], marker, size, (0, _DASHES[k % len(COLOURS)] or None))
 
 
 def pyplot() -> ModuleType:

@@ -50,8 +50,6 @@ class ConvergenceDisplay(Display):
 
     """
 
-    ax_: Axes
-
     def __init__(self, residuals: Sequence[Array], tol: float, names: Sequence[str]) -> None:
         self.residuals = [np.asarray(r, float) for r in residuals]
         self.tol = tol

@@ -47,8 +47,6 @@ class DecisionDisplay(Display):
 
     """
 
-    ax_: Axes | np.ndarray
-
     def __init__(
         self,
         axis0: Array,
@@ -118,7 +116,7 @@ class DecisionDisplay(Display):
         height = 4.0 + legend_height([readable(label) for label in self.classes])
         panels = _panels(ax, len(self.responses), height)
         self.figure_ = panels[0].figure
-        self.ax_ = panels[0] if len(panels) == 1 else np.array(panels)
+        self.ax_: Axes | np.ndarray = panels[0] if len(panels) == 1 else np.array(panels)
         self.surfaces_: dict[str, ScalarMappable] = {}
         for panel, (name, values) in zip(panels, self.responses.items(), strict=True):
             if name == "latent_std":

@@ -55,8 +55,6 @@ class EvidenceDisplay(Display):
 
     """
 
-    ax_: Axes
-
     def __init__(
         self,
         axis0: Array,

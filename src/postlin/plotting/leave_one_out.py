@@ -45,8 +45,6 @@ class LeaveOneOutDisplay(Display):
 
     """
 
-    ax_: Axes
-
     def __init__(
         self, probability: Array, codes: np.ndarray, classes: np.ndarray, rows: np.ndarray
     ) -> None:

@@ -36,8 +36,6 @@ class RelevanceDisplay(Display):
 
     """
 
-    ax_: Axes
-
     def __init__(self, names: Sequence[str], values: Array) -> None:
         self.names = list(names)
         self.values = np.asarray(values, float)

@@ -43,8 +43,6 @@ class ReliabilityDisplay(Display):
 
     """
 
-    ax_: Axes
-
     def __init__(
         self, outcome: Array, probability: Array, edges: Array, event: str, source: str = ""
     ) -> None:
@@ -116,7 +114,8 @@ class ReliabilityDisplay(Display):
         self.figure_ = ax.figure
         bare(ax)
         if not ax.lines:
-            ax.plot([0, 1], [0, 1], "--", color=INK, linewidth=1, label="as predicted", zorder=1)
+            line: Style = {"color": INK, "linewidth": 1, "alpha": 0.6, "zorder": 1}
+            ax.plot([0, 1], [0, 1], "--", label="as predicted", **line)
         style: Style = {"color": COLOURS[1], "marker": "o", "linestyle": "-", "linewidth": 0.8}
         style |= {"label": self._rows} | kwargs
         self.line_ = (self._bars if intervals else self._areas)(ax, style)

@@ -10,11 +10,9 @@ from sklearn.preprocessing import StandardScaler
 from postlin import datasets
 from postlin._typing import Array
 from postlin.datasets import whiten
-from postlin.workbench.cli import pages
 from postlin.workbench.cli.errors import BadInputError, one_sentence
-from postlin.workbench.cli.many_classes import many_classes_page
 from postlin.workbench.cli.options import Dask, Jobs, ScalingName, Target, choices
-from postlin.workbench.cli.show import notes, print_table, progress, summary_rows
+from postlin.workbench.cli.show import notes, print_table, progress
 from postlin.workbench.cli.tables import load_data
 from postlin.workbench.cli.write import write_results, write_text
 from postlin.workbench.evaluation.folds import Data, Task
@@ -22,6 +20,7 @@ from postlin.workbench.evaluation.methods import SMALL_VARIANCE
 from postlin.workbench.evaluation.runner import run
 from postlin.workbench.evaluation.store import Store
 from postlin.workbench.evaluation.summary import group, summarise
+from postlin.workbench.report.sections import evaluation_page, summary_rows
 
 
 def evaluate(
@@ -84,8 +83,7 @@ def evaluate(
         print_table(f"{source.name}: {folds}-fold cross-validation", header, rows, names)
         if out:
             write_results(out, summaries)
-            page = pages.evaluation_page if len(source.classes) == 2 else many_classes_page
-            write_text(out / "report.html", page(source, summaries, results, X))
+            write_text(out / "report.html", evaluation_page(source, summaries, results, X))
             notes.print(f"written: {out / 'report.html'}, results.json, results.csv")
 
 

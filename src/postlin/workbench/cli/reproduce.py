@@ -7,21 +7,22 @@ from typing import Annotated
 import typer
 
 from postlin.datasets import whiten
-from postlin.workbench.cli import pages
 from postlin.workbench.cli.errors import one_sentence
 from postlin.workbench.cli.options import Dask, Jobs, ProtocolName, combinations, parse
-from postlin.workbench.cli.show import comparison_rows, console, notes, print_table, progress
+from postlin.workbench.cli.show import console, notes, print_table, progress
 from postlin.workbench.cli.tables import built_in
 from postlin.workbench.cli.write import write_results, write_text
 from postlin.workbench.evaluation.folds import Task
 from postlin.workbench.evaluation.methods import LIKELIHOODS, METHODS, SMALL_VARIANCE
 from postlin.workbench.evaluation.runner import Results, run
 from postlin.workbench.evaluation.store import Store
-from postlin.workbench.evaluation.summary import group, summarise
+from postlin.workbench.evaluation.summary import Cell, group, summarise
 from postlin.workbench.paper.synthetic import example
 from postlin.workbench.paper.table import PAPER, SETS, compare
 from postlin.workbench.paper.timing import timings
-from postlin.workbench.report import Figure, Section, render, standalone
+from postlin.workbench.report import sections
+from postlin.workbench.report.drawing import standalone
+from postlin.workbench.report.page import Figure, Section, render
 
 
 class What(StrEnum):
@@ -61,18 +62,18 @@ def reproduce(
     with one_sentence():
         chosen = parse(sets, tuple(SETS), "--sets")
         pairs = combinations(methods, likelihoods)
-        sections: list[Section] = []
+        parts: list[Section] = []
         if what in (What.table, What.all):
             tasks = table_tasks(chosen, pairs, protocol, seeds, small_variance)
-            sections += _table(tasks, protocol, seeds, jobs, dask, out)
+            parts += _table(tasks, protocol, seeds, jobs, dask, out)
         if what in (What.synthetic, What.all):
-            sections.append(_synthetic(out))
+            parts.append(_synthetic(out))
         if what in (What.timing, What.all):
-            sections.append(_timing(protocol))
+            parts.append(_timing(protocol))
         lead = (
             "Gaussian process classification using posterior linearisation: every figure computed anew."
         )
-        write_text(out / "report.html", render("The paper, reproduced", lead, sections, pages.FOOTER))
+        write_text(out / "report.html", render("The paper, reproduced", lead, parts, sections.FOOTER))
         notes.print(f"written: {out / 'report.html'}")
 
 
@@ -113,14 +114,15 @@ def _table(
         results = run(data, tasks, Store(out / "folds.jsonl"), jobs=jobs, dask=dask, report=report)
     summaries = {cell: summarise(part) for cell, part in group(results).items()}
     table = compare(summaries)
-    header, rows = comparison_rows(table, seeds)
+    header, rows = sections.comparison_rows(table, seeds)
     print_table(f"Table I: ours (the paper's, difference), protocol {protocol.value}", header, rows)
     write_results(out, summaries)
+    first = Cell(tasks[0].data, tasks[0].method, tasks[0].likelihood)
     shown = "crab" if "crab" in data else next(iter(data))
     return [
-        pages.table_section(table, protocol.value, seeds),
-        pages.curves_section(_of(results, shown, tasks[0].likelihood)),
-        pages.inference_section(data[shown], whiten(data[shown].X), tasks[0].likelihood),
+        sections.table_section(table, protocol.value, seeds),
+        sections.curves_section(data[shown], _of(results, shown, tasks[0].likelihood)),
+        sections.inference_section(data[shown], whiten(data[shown].X), [first]),
     ]
 
 
@@ -133,7 +135,7 @@ def _synthetic(out: Path) -> Section:
     found = example()
     console.print(f"PL converges to ({found.mean[0]:.4f}, {found.mean[1]:.4f})")
     print_table("Plain EP", ["order", "what happens"], [[k, v] for k, v in found.ep.items()])
-    section = pages.synthetic_section(found)
+    section = sections.synthetic_section(found)
     picture = section.items[0]
     assert isinstance(picture, Figure)
     write_text(out / "synthetic.svg", standalone(picture.svg, picture.alt))
@@ -145,4 +147,4 @@ def _timing(protocol: ProtocolName) -> Section:
         found = timings(protocol.value)
     rows = [[t.method, f"{t.seconds:.2f}", f"{t.paper:.1f}"] for t in found]
     print_table("Seconds a fit on crab, probit", ["method", "ours", "paper"], rows, 1)
-    return pages.timing_section(found, protocol.value)
+    return sections.timing_section(found, protocol.value)

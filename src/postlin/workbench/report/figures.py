@@ -213,7 +213,7 @@ def evidence_surface(draw: Callable[..., EvidenceDisplay], title: str) -> Figure
         axes = drawn.canvas.subplots()
         axes.grid(False)
         display = draw(ax=axes, cmap=_shades(BLUE, 0.05, 0.8))
-        axes.set_title(short(title))
+        axes.set(title=short(title), ylabel=axes.get_ylabel().replace("constant value", "variance"))
         drawn.legend(*axes.get_legend_handles_labels())
         names = axes.get_xlabel(), axes.get_ylabel()
     values, path = np.ma.masked_invalid(display.log_evidence), np.exp(display.path)
