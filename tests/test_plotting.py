@@ -366,7 +366,7 @@ def test_evidence_without_a_search_and_with_inference_that_fails(moons):
 
 def test_evidence_refusals(two, three):
     for model, parameters, words in (
-        (three, (0, 1), "one evidence, and of 3 classes every problem has its own: fit with shared"),
+        (three, (0, 1), "one evidence, and with 3 classes every problem has its own: fit with shared"),
         (two, (0, 2), "2 names no single free hyperparameter"),
         (two, ("scale", 0), r"'scale' names no .* \(0: k1__k1__constant_value, 1: "),
         (two, (1, "length_scale"), "two different ones"),
@@ -486,7 +486,7 @@ def test_relevance_needs_length_scales(two):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_relevance_of_all_classes_at_a_time(iris, shared):
+def test_relevance_of_all_classes_jointly(iris, shared):
     X, y = iris
     scales = np.array([1.0, 2.0, 3.0, 4.0])
     model = GPClassifier(
@@ -496,10 +496,10 @@ def test_relevance_of_all_classes_at_a_time(iris, shared):
     np.testing.assert_allclose(found.values, sorted(np.std(X.to_numpy(), axis=0) / scales)[::-1])
 
 
-# All classes at a time, and many of them
+# All classes jointly, and many of them
 
 
-def test_displays_of_all_classes_at_a_time(joint, iris):
+def test_displays_of_all_classes_jointly(joint, iris):
     y = iris[1][::2]
     decision = DecisionDisplay.from_estimator(joint, grid_resolution=5)
     point = [[decision.axis0[3], decision.axis1[1]]]
@@ -517,7 +517,7 @@ def test_displays_of_all_classes_at_a_time(joint, iris):
         DecisionDisplay.from_estimator(joint, response="latent_std")
 
 
-def test_evidence_of_all_classes_at_a_time(joint):
+def test_evidence_of_all_classes_jointly(joint):
     display = EvidenceDisplay.from_estimator(joint, grid_resolution=3)
     theta = [display.axis0[2], display.axis1[1]]
     assert display.log_evidence[1, 2] == pytest.approx(joint.log_marginal_likelihood(theta))

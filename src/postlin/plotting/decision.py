@@ -205,8 +205,8 @@ def _checked(response: str | Sequence[str] | None, model: GPClassifier) -> tuple
         raise ValueError(f"response must be {names} or both, got {response!r}.")
     if many and "latent_std" in wanted:
         raise ValueError(
-            f"latent_std is shown for two classes: of {model.n_classes_} every problem or class "
-            "has its own."
+            f"latent_std is shown for two classes: with {model.n_classes_} every problem or "
+            "class has its own."
         )
     return wanted
 

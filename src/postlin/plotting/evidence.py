@@ -98,8 +98,8 @@ class EvidenceDisplay(Display):
         several = len(model._estimators) > 1
         if several and not model.shared_kernel:
             raise ValueError(
-                f"EvidenceDisplay shows one evidence, and of {model.n_classes_} classes every problem "
-                "has its own: fit with shared_kernel=True or multi_class='joint'."
+                f"EvidenceDisplay shows one evidence, and with {model.n_classes_} classes every "
+                "problem has its own: fit with shared_kernel=True or multi_class='joint'."
             )
         first = model._estimators[0]
         hyperparameters = first.hyperparameters

@@ -118,33 +118,30 @@ class ReliabilityDisplay(Display):
             ax.plot([0, 1], [0, 1], "--", label="as predicted", **line)
         style: Style = {"color": COLOURS[1], "marker": "o", "linestyle": "-", "linewidth": 0.8}
         style |= {"label": self._rows} | kwargs
-        self.line_ = (self._bars if intervals else self._areas)(ax, style)
+        self.line_ = self._line(ax, style, intervals)
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
         ax.set_xlabel(f"predicted probability {self.event}")
         ax.set_ylabel("frequency, with 95 % interval" if intervals else "frequency")
         if histogram_ax is None:
             self._histogram(ax)
         else:
-            self.histogram_ax_ = histogram_ax
-            outline: Style = {key: style[key] for key in ("color", "linestyle")}
+            outline: Style = {"color": style["color"], "linestyle": style["linestyle"]}
             histogram_ax.stairs(self.count, self.edges, **outline)
+            self.histogram_ax_ = histogram_ax
         return self
 
-    def _bars(self, ax: Axes, style: Style) -> ErrorbarContainer | Line2D:
+    def _line(self, ax: Axes, style: Style, intervals: bool) -> ErrorbarContainer | Line2D:
         some = self.count > 0
         p, f = self.mean_probability[some], self.frequency[some]
-        # rounding may put a frequency of 0 or 1 outside of its interval
-        error = np.maximum([f - self.low[some], self.high[some] - f], 0.0)
-        bars: Style = {"markersize": 4.5, "elinewidth": 1, "capsize": 2}
-        return ax.errorbar(p, f, error, **(bars | style))
-
-    def _areas(self, ax: Axes, style: Style) -> ErrorbarContainer | Line2D:
-        some = self.count > 0
-        p, f = self.mean_probability[some], self.frequency[some]
+        if intervals:
+            # rounding may put a frequency of 0 or 1 outside of its interval
+            error = np.maximum([f - self.low[some], self.high[some] - f], 0.0)
+            bars: Style = {"markersize": 4.5, "elinewidth": 1, "capsize": 2}
+            return ax.errorbar(p, f, error, **(bars | style))
         sizes = 10 + 90 * self.count[some] / self.count.max(initial=1)
         # half-transparent: curves that agree lie on top of each other
-        faint: Style = {key: style[key] for key in ("color", "marker")}
-        ax.scatter(p, f, sizes, alpha=0.65, linewidths=0, **faint)
+        faint: Style = {"color": style["color"], "marker": style["marker"], "alpha": 0.65}
+        ax.scatter(p, f, sizes, linewidths=0, **faint)
         return ax.plot(p, f, **(style | {"marker": ""}))[0]
 
     @property

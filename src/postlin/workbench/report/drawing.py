@@ -112,9 +112,8 @@ def embed(text: str, prefix: str, alt: str) -> str:
 
 def standalone(text: str, alt: str) -> str:
     """Return the drawing as an SVG file: dark on white, in every viewer."""
-    root = _parse(embed(text, "", alt))
-    root.set("style", f"{root.attrib['style']}; background: #ffffff; color: #1d2024")
-    return _write(root) + "\n"
+    ground = "; background: #ffffff; color: #1d2024"
+    return embed(text.replace(_ROOT_STYLE, _ROOT_STYLE + ground, 1), "", alt) + "\n"
 
 
 def _clean(text: str) -> str:

@@ -156,11 +156,11 @@ def convergence(panels: dict[str, dict[str, list[float]]], tol: float) -> Figure
     """Return residuals by iteration, with a panel for each method and a curve for each solver."""
     names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
     new = partial(ConvergenceDisplay, tol=tol)
-    every = new([np.asarray(v, float) for curves in panels.values() for v in curves.values()], names=[])
+    every = new([_solid(v) for curves in panels.values() for v in curves.values()], names=[])
     with sheet(0.5 + 1.9 * max(len(panels), 1)) as drawn:
         grid = drawn.canvas.subplots(max(len(panels), 1), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (title, curves) in zip(grid, (panels or {"": {}}).items(), strict=True):
-            display = new([np.asarray(curves.get(name, []), float) for name in names], names=names)
+            display = new([_solid(curves.get(name, [])) for name in names], names=names)
             display.limits = every.limits
             display.plot(axes, markevery=[-1])
             _decades(axes)
@@ -170,7 +170,7 @@ def convergence(panels: dict[str, dict[str, list[float]]], tol: float) -> Figure
             say_empty(grid[0])
         drawn.legend([*display.lines_, display.tolerance_], [*names, f"tolerance {number(tol)}"])
     parts = [
-        f"{title}, {name}: {_fate(values, tol)}"
+        f"{title}, {name}: {_fate(_solid(values), tol)}"
         for title, curves in panels.items()
         for name, values in curves.items()
     ]
@@ -197,7 +197,14 @@ def _residual_caption(display: ConvergenceDisplay) -> str:
     return caption
 
 
-def _fate(residuals: list[float], tol: float) -> str:
+def _solid(residuals: list[float]) -> Array:
+    """Return residuals with infinity in place of NaN."""
+    values = np.array(residuals, float)
+    values[np.isnan(values)] = np.inf
+    return values
+
+
+def _fate(residuals: Array, tol: float) -> str:
     if len(residuals) == 0:
         return "no iterations"
     verb = "reaches" if residuals[-1] <= tol else "is at"
