@@ -308,6 +308,18 @@ def test_convergence_of_many_problems_has_a_short_legend():
     assert np.all(display.lines_[0].get_ydata() > 0)
 
 
+def test_convergence_marks_where_a_curve_leaves_the_axes():
+    grows = [np.array([1.0, 1e3, 1e30, np.nan, np.inf]), np.array([1.0, 1e-9])]
+    display = ConvergenceDisplay(grows, 1e-8, ["a", "b"]).plot()
+    assert display.ax_.get_ylim() == display.limits
+    assert 1e3 < display.limits[1] < 1e30
+    assert np.isfinite(display.lines_[0].get_ydata()).all()
+    marks = [
+        line for line in display.ax_.lines if line.get_marker() == "^" and line.get_clip_on() is False
+    ]
+    assert [list(mark.get_xdata()) for mark in marks] == [[3]]
+
+
 # Evidence
 
 
@@ -364,6 +376,14 @@ def test_evidence_without_a_search_and_with_inference_that_fails(moons):
     assert labels == ["inference not converged", "optimum"]
 
 
+def test_evidence_of_a_grid_without_values_says_so():
+    axis, nothing = np.arange(3.0), np.full((3, 3), np.nan)
+    display = EvidenceDisplay(
+        axis, axis, nothing, nothing == 0, np.empty((0, 2)), np.ones(2), -1.0, ["a", "b"]
+    ).plot()
+    assert display.ax_.texts[0].get_text().startswith("no contours")
+
+
 def test_evidence_refusals(two, three):
     for model, parameters, words in (
         (three, (0, 1), "one evidence, and with 3 classes every problem has its own: fit with shared"),
@@ -412,6 +432,26 @@ def test_reliability_of_many_classes_and_of_one_of_them(three, iris):
     display = ReliabilityDisplay.from_estimator(three, pos_label="virginica", n_bins=4)
     np.testing.assert_allclose(display.probability, three.loo_predict_proba_[:, 2])
     assert display.ax_.get_xlabel() == "predicted probability of virginica"
+
+
+def test_reliability_of_several_predictions_in_the_same_axes():
+    rng = np.random.default_rng(0)
+    _, (ax, below) = plt.subplots(2, 1)
+    for colour in ("red", "blue"):
+        p = rng.random(50)
+        display = ReliabilityDisplay(rng.random(50) < p, p, np.linspace(0, 1, 6), "of 1")
+        display.plot(ax, intervals=False, histogram_ax=below, color=colour)
+    diagonals = [line for line in ax.lines if line.get_label() == "as predicted"]
+    assert len(diagonals) == 1
+    assert display.histogram_ax_ is below
+    np.testing.assert_array_equal(below.patches[1].get_data().values, display.count)
+    np.testing.assert_allclose(
+        display.line_.get_xydata(), np.c_[display.mean_probability, display.frequency]
+    )
+    sizes = ax.collections[1].get_sizes()
+    assert np.argmax(sizes) == np.argmax(display.count)
+    gaps = np.abs(display.mean_probability - display.frequency)
+    assert display.calibration_error == pytest.approx(np.average(gaps, weights=display.count))
 
 
 def test_reliability_refusals(two, moons):

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
     from pandas import DataFrame
 
+    AxesOrPanels = Axes | Sequence[Axes] | np.ndarray | None
+
 _RESPONSES = ("probability", "latent_std")
 
 
@@ -74,7 +76,7 @@ class DecisionDisplay(Display):
         response: str | Sequence[str] | None = None,
         grid_resolution: int = 100,
         margin: float = 0.1,
-        ax: Axes | Sequence[Axes] | np.ndarray | None = None,
+        ax: AxesOrPanels = None,
         **kwargs: object,
     ) -> Self:
         """Draw the predictions of a fit to two features, or of a pipeline that ends in one.
@@ -107,7 +109,7 @@ class DecisionDisplay(Display):
         )
         return display.plot(ax, **kwargs)
 
-    def plot(self, ax: Axes | Sequence[Axes] | np.ndarray | None = None, **kwargs: object) -> Self:
+    def plot(self, ax: AxesOrPanels = None, **kwargs: object) -> Self:
         """Draw; further arguments go to the filled contours.
 
         ``ax`` is one axes, which is divided if there are two panels, or one axes for each panel.
@@ -157,14 +159,12 @@ class DecisionDisplay(Display):
         rgb = np.array([to_rgb(look(k).colour) for k in range(n)])
         strength = 0.1 + 0.65 * (np.max(p, axis=2, keepdims=True) - 1 / n) / (1 - 1 / n)
         shaded = 1 + strength * (rgb[np.argmax(p, axis=2)] - 1)
-        halves = [(axis[1] - axis[0]) / 2 for axis in (self.axis0, self.axis1)]
-        extent = [
-            end
-            for axis, half in zip((self.axis0, self.axis1), halves, strict=True)
-            for end in (axis[0] - half, axis[-1] + half)
-        ]
+        half_a_step = np.array([-0.5, 0.5])
+        ends = [a[[0, -1]] + (a[1] - a[0]) * half_a_step for a in (self.axis0, self.axis1)]
         style: Style = {"origin": "lower", "aspect": "auto", "interpolation": "bilinear"}
-        self.surfaces_["probability"] = ax.imshow(shaded, **(style | {"extent": extent} | kwargs))
+        self.surfaces_["probability"] = ax.imshow(
+            shaded, **(style | {"extent": np.ravel(ends)} | kwargs)
+        )
         greys = LinearSegmentedColormap.from_list("strength", [(0.95,) * 3, (0.45,) * 3])
         _bar(ax, ScalarMappable(Normalize(1 / n, 1), greys), "probability of the winning class")
         for k in range(n):
@@ -255,7 +255,7 @@ def _all_points(axis0: Array, axis1: Array, names: np.ndarray | None) -> Array |
     return DataFrame(points, columns=names)
 
 
-def _panels(ax: Axes | Sequence[Axes] | np.ndarray | None, n: int, height: float) -> list[Axes]:
+def _panels(ax: AxesOrPanels, n: int, height: float) -> list[Axes]:
     """Return ``n`` axes: new ones of this height, those given, or the single one given, divided."""
     if ax is None:
         figure = pyplot().figure(figsize=(5.0 * n, height), layout="constrained")

@@ -93,7 +93,7 @@ class ReliabilityDisplay(Display):
 
     @property
     def calibration_error(self) -> float:
-        """The expected calibration error: |frequency − probability| averaged over the rows."""
+        """The expected calibration error: the mean distance of frequency and probability over rows."""
         gaps = np.abs(self.mean_probability - self.frequency) * self.count
         return float(np.nansum(gaps) / np.sum(self.count))
 
