@@ -16,7 +16,7 @@ from matplotlib.figure import Figure as Canvas
 from postlin.plotting.common import INK, Style
 
 #: Inches. All figures have one width, so that text has one size on the page.
-WIDTH = 4.4
+_WIDTH = 4.4
 _LEGEND_LINE = 0.18
 #: A legend has two columns if its labels have at most this many letters.
 _HALF_LINE = 24
@@ -56,7 +56,7 @@ class Sheet:
     """A figure being drawn; ``svg`` is the drawing once its ``sheet`` context has ended."""
 
     def __init__(self, height: float) -> None:
-        self.canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
+        self.canvas = Canvas(figsize=(_WIDTH, height), layout="constrained")
         self.svg = ""
 
     def legend(self, handles: Sequence[Artist], labels: Sequence[str]) -> None:

@@ -16,7 +16,6 @@ from postlin._typing import Array
 from postlin.plotting import ConvergenceDisplay, EvidenceDisplay, ReliabilityDisplay
 from postlin.plotting.common import COLOURS, INK, Style, look
 from postlin.workbench.report.drawing import (
-    WIDTH,
     count,
     listing,
     number,
@@ -35,8 +34,8 @@ _FENCE, _SAVING = 6, 2.5
 #: Contours of a density as fractions of its maximum; at the steps of a likelihood it falls fast.
 _PARTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0)
 #: A confusion matrix has numbers for up to this many classes and names for up to this many, each with
-#: at most this many letters, whose width is given in inches.
-_NUMBERED, _NAMED, _LONGEST, _LETTER = 12, 40, 14, 0.068
+#: at most this many letters; inches of a letter, and of the names across and the longest down.
+_NUMBERED, _NAMED, _LONGEST, _LETTER, _ROOM = 12, 40, 14, 0.068, 3.8
 #: How many confusions the caption names.
 _WORST = 3
 
@@ -96,10 +95,8 @@ def roc(
             say_empty(axes, "no curve: it needs cases of both classes")
         drawn.legend(_handles(len(curves)), [f"{name} ({area})" for name, area in areas.items()])
     parts = [f"{name} has {area}" for name, area in areas.items()]
-    caption = (
-        f"ROC curves: {axes_mean}, over "
-        "all thresholds. AUC is the area under the curve; the diagonal is guessing."
-    )
+    caption = f"ROC curves: {axes_mean}, over all thresholds. AUC is the area under the curve; the "
+    caption += "diagonal is guessing."
     return Figure(drawn.svg, f"ROC curves. {listing(parts) or 'No data'}.", caption)
 
 
@@ -124,13 +121,9 @@ def evidence_traces(traces: dict[str, list[float]]) -> Figure:
         elif cut:
             axes.set_ylim(floor, finite.max() + 0.05 * (finite.max() - floor))
         drawn.legend(_handles(len(curves), markers=True), list(curves))
-    caption = (
-        "Log evidence by evaluation of the optimiser: dots are evaluations, lines the best so far."
-    )
+    caption = "Log evidence by evaluation: dots are the optimiser's evaluations, lines the best so far."
     if cut:
-        caption += (
-            f" Values below {number(floor)} are not shown (the lowest is {number(finite.min())})."
-        )
+        caption += f" Values below {number(floor)} are cut (the lowest is {number(finite.min())})."
     parts = [f"{name}: {_describe_trace(values)}" for name, values in curves.items()]
     return Figure(drawn.svg, f"Log evidence by evaluation. {'; '.join(parts) or 'No data'}.", caption)
 
@@ -336,7 +329,7 @@ def _name_classes(axes: Axes, names: list[str]) -> None:
         axes.set(xticks=[], yticks=[])
         return
     width = max(map(len, names)) * _LETTER
-    crowded = width > (WIDTH - 0.6 - width) / len(names)
+    crowded = width > (_ROOM - width) / len(names)
     size = 8.5 if len(names) <= _NUMBERED else 6.5
     axes.set_xticks(range(len(names)), names, rotation=90 if crowded else 0, fontsize=size)
     axes.set_yticks(range(len(names)), names, fontsize=size)
