@@ -5,15 +5,21 @@ import warnings
 import numpy as np
 
 from postlin._typing import Array
+from postlin.workbench.cli.outputs import SHORT, spoken, summary_rows
 from postlin.workbench.cli.pages import FOOTER
-from postlin.workbench.cli.show import SHORT, spoken, summary_rows
-from postlin.workbench.evaluation.classes import ClassScore, class_scores, confusion
 from postlin.workbench.evaluation.diagnostics import ProblemHistory, problem_histories
-from postlin.workbench.evaluation.folds import Data
+from postlin.workbench.evaluation.folds import Data, Results
 from postlin.workbench.evaluation.methods import MultiClass, make_classifier
-from postlin.workbench.evaluation.runner import Results
-from postlin.workbench.evaluation.scores import event
-from postlin.workbench.evaluation.summary import Cell, Summary, group, pooled
+from postlin.workbench.evaluation.scores import (
+    Cell,
+    ClassScore,
+    Summary,
+    class_scores,
+    confusion,
+    event,
+    group,
+    pooled,
+)
 from postlin.workbench.report import (
     Figure,
     Section,

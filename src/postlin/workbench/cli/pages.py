@@ -5,15 +5,13 @@ import warnings
 import numpy as np
 
 import postlin
-from postlin.workbench.cli.show import SHORT, comparison_rows, summary_rows
+from postlin.workbench.cli.outputs import SHORT, comparison_rows, summary_rows
 from postlin.workbench.evaluation.diagnostics import convergence_histories, evidence_surface
-from postlin.workbench.evaluation.folds import Data
+from postlin.workbench.evaluation.folds import Data, Results
 from postlin.workbench.evaluation.methods import make_classifier
-from postlin.workbench.evaluation.runner import Results
-from postlin.workbench.evaluation.summary import Cell, Summary, group, pooled
+from postlin.workbench.evaluation.scores import Cell, Summary, group, pooled
+from postlin.workbench.paper.results import PAPER, SETS, Comparison, Timing
 from postlin.workbench.paper.synthetic import Example
-from postlin.workbench.paper.table import PAPER, SETS, Comparison
-from postlin.workbench.paper.timing import Timing
 from postlin.workbench.report import (
     Figure,
     Section,

@@ -1,76 +1,79 @@
 """``postlin reproduce``: the paper's Table I, its synthetic example and its timings."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from postlin.datasets import whiten
 from postlin.workbench.cli import pages
-from postlin.workbench.cli.errors import one_sentence
-from postlin.workbench.cli.options import Dask, Jobs, ProtocolName, combinations, parse
-from postlin.workbench.cli.show import comparison_rows, console, notes, print_table, progress
-from postlin.workbench.cli.tables import built_in
-from postlin.workbench.cli.write import write_results, write_text
-from postlin.workbench.evaluation.folds import Task
-from postlin.workbench.evaluation.methods import LIKELIHOODS, METHODS, SMALL_VARIANCE
-from postlin.workbench.evaluation.runner import Results, run
-from postlin.workbench.evaluation.store import Store
-from postlin.workbench.evaluation.summary import group, summarise
+from postlin.workbench.cli.inputs import Dask, Jobs, built_in, combinations, one_sentence, parse
+from postlin.workbench.cli.outputs import (
+    comparison_rows,
+    console,
+    notes,
+    print_table,
+    progress,
+    write_results,
+    write_text,
+)
+from postlin.workbench.evaluation.folds import Store, Task, run
+from postlin.workbench.evaluation.methods import LIKELIHOODS, METHODS, SMALL_VARIANCE, Protocol
+from postlin.workbench.evaluation.scores import group, summarise
+from postlin.workbench.paper.results import PAPER, SETS, compare, timings
 from postlin.workbench.paper.synthetic import example
-from postlin.workbench.paper.table import PAPER, SETS, compare
-from postlin.workbench.paper.timing import timings
 from postlin.workbench.report import Figure, Section, render, standalone
 
-
-class What(StrEnum):
-    """Parts of the paper."""
-
-    table = "table"
-    synthetic = "synthetic"
-    timing = "timing"
-    all = "all"
+_FOLDS = 10
 
 
 def reproduce(
-    what: Annotated[What, typer.Argument(help="Which part of the paper.")] = What.all,
+    what: Annotated[
+        Literal["table", "synthetic", "timing", "all"],
+        typer.Argument(
+            help="The part of the paper: Table I, the supplement's example, the timings, or all three."
+        ),
+    ] = "all",
     protocol: Annotated[
-        ProtocolName,
-        typer.Option(help="Ours, iterated to convergence, or the paper's ten undamped iterations."),
-    ] = ProtocolName.converged,
-    seeds: Annotated[int, typer.Option(min=1, help="Shuffles; several give standard errors.")] = 1,
-    sets: Annotated[str, typer.Option(help="Some of the six data sets.")] = ",".join(SETS),
-    methods: Annotated[str, typer.Option(help="Some of L,PEP,SEP,PPL,SPL.")] = ",".join(METHODS),
-    likelihoods: Annotated[str, typer.Option(help="Some of probit,logit,noisy_threshold.")] = ",".join(
+        Protocol,
+        typer.Option(help="Iterate to convergence, or ten times without damping as the paper does."),
+    ] = "converged",
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of shuffles; several give standard errors.")
+    ] = 1,
+    sets: Annotated[str, typer.Option(help="Data sets, separated by commas.")] = ",".join(SETS),
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = ",".join(METHODS),
+    likelihoods: Annotated[str, typer.Option(help="Likelihoods, separated by commas.")] = ",".join(
         LIKELIHOODS
     ),
     small_variance: Annotated[
-        float, typer.Option(help="What the paper's fix sets EP's negative site variances to.")
+        float,
+        typer.Option(help="The value to which the paper's protocol sets EP's negative site variances."),
     ] = SMALL_VARIANCE,
     jobs: Jobs = 1,
     dask: Dask = None,
-    out: Annotated[Path, typer.Option(help="Folder for results and report.html.")] = Path(
-        "postlin-reproduced"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Folder for the results, the report and the finished folds.")
+    ] = Path("postlin-reproduced"),
 ) -> None:
-    """Reproduce the paper: Table I, the synthetic example, the timings, with a report.
+    """Reproduce Table I, the synthetic example and the timings of the paper, and write a report.
 
-    Finished folds are stored as they end; a run that was stopped goes on from there.
+    Every finished fold is stored; a run that was stopped goes on from there.
     """
     with one_sentence():
         chosen = parse(sets, tuple(SETS), "--sets")
         pairs = combinations(methods, likelihoods)
         sections: list[Section] = []
-        if what in (What.table, What.all):
+        if what in ("table", "all"):
             tasks = table_tasks(chosen, pairs, protocol, seeds, small_variance)
             sections += _table(tasks, protocol, seeds, jobs, dask, out)
-        if what in (What.synthetic, What.all):
+        if what in ("synthetic", "all"):
             sections.append(_synthetic(out))
-        if what in (What.timing, What.all):
+        if what in ("timing", "all"):
             sections.append(_timing(protocol))
         lead = (
-            "Gaussian process classification using posterior linearisation: every figure computed anew."
+            "Gaussian process classification using posterior linearisation: every number is computed "
+            "anew."
         )
         write_text(out / "report.html", render("The paper, reproduced", lead, sections, pages.FOOTER))
         notes.print(f"written: {out / 'report.html'}")
@@ -79,54 +82,50 @@ def reproduce(
 def table_tasks(
     sets: list[str],
     pairs: list[tuple[str, str]],
-    protocol: ProtocolName,
+    protocol: Protocol,
     seeds: int,
     small_variance: float,
 ) -> list[Task]:
-    """The folds of Table I, in the paper's order; larger sets first keep several processes busy."""
+    """The folds of Table I; large data sets come first, which keeps several processes busy."""
     return [
         Task(
             name,
             method,
             likelihood,
-            protocol.value,
+            protocol,
             seed,
             fold,
-            10,
-            small_variance if protocol is ProtocolName.paper else SMALL_VARIANCE,
-            "whiten",
+            _FOLDS,
+            small_variance if protocol == "paper" else SMALL_VARIANCE,
             paper_folds=True,
         )
         for seed in range(seeds)
         for name in sorted(sets, key=lambda s: -SETS[s])
         for likelihood, method in PAPER
         if (method, likelihood) in pairs
-        for fold in range(10)
+        for fold in range(_FOLDS)
     ]
 
 
 def _table(
-    tasks: list[Task], protocol: ProtocolName, seeds: int, jobs: int, dask: str | None, out: Path
+    tasks: list[Task], protocol: Protocol, seeds: int, jobs: int, dask: str | None, out: Path
 ) -> list[Section]:
+    """Run the folds, print and write their scores, and return the sections of the report."""
     data = {name: built_in(name) for name in dict.fromkeys(task.data for task in tasks)}
     with progress("Table I") as report:
         results = run(data, tasks, Store(out / "folds.jsonl"), jobs=jobs, dask=dask, report=report)
     summaries = {cell: summarise(part) for cell, part in group(results).items()}
     table = compare(summaries)
-    header, rows = comparison_rows(table, seeds)
-    print_table(f"Table I: ours (the paper's, difference), protocol {protocol.value}", header, rows)
+    title = f"Table I: ours (the paper's, difference), protocol {protocol}"
+    print_table(title, *comparison_rows(table, seeds))
     write_results(out, summaries)
-    shown = "crab" if "crab" in data else next(iter(data))
+    shown, likelihood = "crab" if "crab" in data else next(iter(data)), tasks[0].likelihood
+    drawn = {t: r for t, r in results.items() if (t.data, t.likelihood) == (shown, likelihood)}
     return [
-        pages.table_section(table, protocol.value, seeds),
-        pages.curves_section(_of(results, shown, tasks[0].likelihood)),
-        pages.inference_section(data[shown], whiten(data[shown].X), tasks[0].likelihood),
+        pages.table_section(table, protocol, seeds),
+        pages.curves_section(drawn),
+        pages.inference_section(data[shown], whiten(data[shown].X), likelihood),
     ]
-
-
-def _of(results: Results, name: str, likelihood: str) -> Results:
-    """The results of one data set and likelihood, for pictures."""
-    return {t: r for t, r in results.items() if t.data == name and t.likelihood == likelihood}
 
 
 def _synthetic(out: Path) -> Section:
@@ -140,9 +139,9 @@ def _synthetic(out: Path) -> Section:
     return section
 
 
-def _timing(protocol: ProtocolName) -> Section:
+def _timing(protocol: Protocol) -> Section:
     with notes.status("timing five methods on crab"):
-        found = timings(protocol.value)
+        found = timings(protocol)
     rows = [[t.method, f"{t.seconds:.2f}", f"{t.paper:.1f}"] for t in found]
-    print_table("Seconds a fit on crab, probit", ["method", "ours", "paper"], rows, 1)
-    return pages.timing_section(found, protocol.value)
+    print_table("Seconds per fit on crab, probit", ["method", "ours", "paper"], rows, 1)
+    return pages.timing_section(found, protocol)

@@ -1,4 +1,4 @@
-"""The supplement's example: two latent values where EP breaks and PL does not."""
+"""The supplement's example with two latent values, where EP breaks and PL does not."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,10 @@ EPSILON = 0.01
 
 
 class Example(NamedTuple):
-    """The true posterior on a grid, PL's approximation, the path of the parallel means, EP's fate."""
+    """The true posterior density on a grid, PL's approximation and what becomes of EP.
+
+    ``path`` holds the means of undamped parallel PL; ``ep`` says for each order how plain EP ends.
+    """
 
     axis1: Array
     axis2: Array
@@ -30,7 +33,7 @@ class Example(NamedTuple):
 
 
 def example(iterations: int = 12, points: int = 401) -> Example:
-    """Everything that the supplement's figure shows, computed anew."""
+    """Compute everything that the supplement's figure shows."""
     likelihood = NoisyThreshold(EPSILON)
 
     def solve(schedule: Schedule) -> Approximation:
@@ -48,15 +51,15 @@ def example(iterations: int = 12, points: int = 401) -> Example:
         solution.covariance,
         np.vstack([PRIOR_MEAN, *plain.history.means]),
         {
-            "order 1, 2": _fate_of_ep((0, 1), Sequential()),
-            "order 2, 1": _fate_of_ep((1, 0), Sequential()),
-            "parallel": _fate_of_ep((0, 1), Parallel()),
+            "order 1, 2": _end_of_ep((0, 1), Sequential()),
+            "order 2, 1": _end_of_ep((1, 0), Sequential()),
+            "parallel": _end_of_ep((0, 1), Parallel()),
         },
     )
 
 
 def true_density(axis1: Array, axis2: Array) -> Array:
-    """The posterior density on a grid, normalised over it."""
+    """The posterior density on a grid, normalised so that it integrates to 1 over the grid."""
     f = np.stack(np.meshgrid(axis1, axis2, indexing="ij"), axis=-1)
     d = f - PRIOR_MEAN
     prior = np.exp(-0.5 * np.einsum("...i,ij,...j->...", d, np.linalg.inv(PRIOR_COVARIANCE), d))
@@ -66,8 +69,8 @@ def true_density(axis1: Array, axis2: Array) -> Array:
     return density
 
 
-def _fate_of_ep(order: tuple[int, int], schedule: Schedule) -> str:
-    """What plain undamped EP comes to when it visits the points in this order."""
+def _end_of_ep(order: tuple[int, int], schedule: Schedule) -> str:
+    """How plain undamped EP ends when it visits the points in this order."""
     rows = list(order)
     try:
         result = infer(

@@ -1,0 +1,150 @@
+"""What the command line gives a person: tables and a progress bar in the terminal, and files."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from postlin._files import write_atomically
+from postlin.workbench.cli.inputs import BadInputError
+from postlin.workbench.evaluation.folds import Progress, Task
+from postlin.workbench.evaluation.methods import LIKELIHOODS, SOFTMAX, STRATEGIES
+from postlin.workbench.evaluation.scores import COLUMNS, Cell, Score, Summary
+from postlin.workbench.paper.results import SETS, Comparison
+
+#: Where the output is not a terminal, tables are wide enough for their numbers.
+_WIDTH = 160
+
+#: Tables go to standard output, remarks to standard error; results for programs go to files.
+console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+notes = Console(stderr=True)
+
+#: Likelihoods and multi-class strategies as tables name them.
+SHORT = {name: name.replace("_", " ") for name in (*LIKELIHOODS, SOFTMAX, *STRATEGIES)}
+#: Decimals of the scores that are not shown with three.
+_DECIMALS = {"log_evidence": 1, "seconds": 2}
+
+
+def spoken(about: Cell | Task) -> str:
+    """Method, likelihood and multi-class strategy in words, such as 'PPL probit, one vs rest'."""
+    name = f"{about.method} {SHORT[about.likelihood]}"
+    return name if about.multi_class is None else f"{name}, {SHORT[about.multi_class]}"
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[Progress], None]]:
+    """Show a bar with the remaining time on standard error; call the result to move it."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=notes, transient=not notes.is_terminal) as bar:
+        handle = bar.add_task(what, total=None)
+
+        def report(state: Progress) -> None:
+            label = f"{state.task.data} {spoken(state.task)}" if state.task else what
+            bar.update(handle, completed=state.done, total=state.total, description=label)
+
+        yield report
+
+
+def _with_error(score: Score, decimals: int = 3) -> str:
+    """A score and its standard error, such as '0.045 ± 0.012'."""
+    text = f"{score.mean:.{decimals}f}"
+    return text if score.error is None else f"{text} ± {score.error:.{decimals}f}"
+
+
+def summary_rows(summaries: dict[Cell, Summary]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table of scores, with the strategy where there are many classes."""
+    many = any(cell.multi_class for cell in summaries)
+    header = ["method", "likelihood", *(["multi-class"] if many else []), *COLUMNS.values()]
+    rows = []
+    for cell, summary in summaries.items():
+        names = [cell.method, SHORT[cell.likelihood]]
+        names += [SHORT[cell.multi_class]] if cell.multi_class else []
+        scores = [_with_error(getattr(summary, name), _DECIMALS.get(name, 3)) for name in COLUMNS]
+        rows.append([*names, *scores, f"{summary.converged}/{summary.folds}"])
+    return [*header, "converged"], rows
+
+
+def comparison_rows(
+    table: dict[tuple[str, str], list[Comparison | None]], seeds: int
+) -> tuple[list[str], list[list[str]]]:
+    """Table I with our errors and, in brackets, the paper's error and the difference."""
+    header = ["likelihood", "method", *SETS, "average"]
+    rows = [
+        [SHORT[likelihood], method, *(_compared(cell, seeds) for cell in cells)]
+        for (likelihood, method), cells in table.items()
+    ]
+    return header, rows
+
+
+def _compared(cell: Comparison | None, seeds: int) -> str:
+    if cell is None:
+        return "–"
+    ours = _with_error(cell.ours) if seeds > 1 else f"{cell.ours.mean:.3f}"
+    if seeds > 1 and cell.in_standard_errors is not None:
+        unit = f"{cell.in_standard_errors:+.1f} se"
+    elif cell.in_points is not None:
+        unit = f"{cell.in_points:+.1f} pt"
+    else:
+        unit = f"{cell.difference:+.3f}"
+    return f"{ours} ({cell.paper:.3f}, {unit})"
+
+
+def print_table(title: str, header: list[str], rows: list[list[str]], text_columns: int = 2) -> None:
+    """Print a table; the first columns hold text and are aligned to the left."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for k, name in enumerate(header):
+        text = k < text_columns
+        table.add_column(name, justify="left" if text else "right", no_wrap=text)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failure to write a file into bad input."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInputError(f"{str(path)!r} cannot be written: {error.strerror}.") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file and the folders that lead to it; the file appears whole or not at all."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def write_results(folder: Path, summaries: dict[Cell, Summary]) -> None:
+    """Write ``results.json`` and ``results.csv``, which hold every score with its standard error."""
+    records = []
+    for cell, summary in summaries.items():
+        record: dict[str, object] = {k: v for k, v in cell._asdict().items() if v is not None}
+        for name in COLUMNS:
+            score = getattr(summary, name)
+            record |= {name: score.mean, f"{name}_se": score.error}
+        records.append(record | {"converged": summary.converged, "folds": summary.folds})
+    write_text(folder / "results.json", json.dumps(records, indent=1) + "\n")
+    write_text(folder / "results.csv", pd.DataFrame(records).to_csv(index=False, lineterminator="\n"))
