@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import brier_score_loss, log_loss
 
 import postlin
+from postlin._files import write_atomically
 from postlin.workbench.cli.inputs import built_in
 from postlin.workbench.evaluation import scores
 from postlin.workbench.evaluation.folds import (
@@ -201,6 +202,20 @@ def test_timings_name_the_papers_methods():
     found = timings("converged", repeats=1)
     assert [t.method for t in found] == ["L", "PEP", "SEP", "PPL", "SPL"]
     assert all(t.seconds > 0 for t in found)
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "f"
+    write_atomically(path, lambda file: file.write(b"old"))
+
+    def fail(file):
+        file.write(b"half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, fail)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_stored_lines_say_what_they_are(tmp_path):

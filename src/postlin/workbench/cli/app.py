@@ -14,20 +14,8 @@ from sklearn.preprocessing import StandardScaler
 import postlin
 from postlin import datasets
 from postlin.estimator.classifier import GPClassifier
+from postlin.workbench.cli import inputs, outputs
 from postlin.workbench.cli.evaluate import evaluate
-from postlin.workbench.cli.inputs import (
-    BUILT_IN,
-    BadInputError,
-    Source,
-    Target,
-    built_in,
-    choices,
-    numeric,
-    one_sentence,
-    read_data,
-    read_frame,
-)
-from postlin.workbench.cli.outputs import console, notes, write_text, writing
 from postlin.workbench.cli.reproduce import reproduce
 from postlin.workbench.evaluation.methods import make_classifier
 
@@ -58,53 +46,34 @@ def root(
 
 
 @app.command()
+@inputs.one_sentence()
 def fit(
-    data: Source,
+    data: inputs.Source,
     model: Annotated[Path, typer.Option(help="The file in which the model is saved.")] = _MODEL,
-    target: Target = None,
-    method: Annotated[
-        str,
-        typer.Option(
-            help="L (Laplace), PEP or SEP (parallel or sequential EP), PPL or SPL (parallel or "
-            "sequential posterior linearisation)."
-        ),
-    ] = "PPL",
-    likelihood: Annotated[
-        str | None,
-        typer.Option(
-            help="probit, logit or noisy_threshold. By default probit; a joint fit uses softmax."
-        ),
-    ] = None,
-    multi_class: Annotated[
-        str,
-        typer.Option(
-            help="How more than two classes are treated: split into binary problems (one_vs_rest, "
-            "one_vs_one), or jointly in one softmax model (joint)."
-        ),
-    ] = "one_vs_rest",
+    target: inputs.Target = None,
+    method: Annotated[str, typer.Option(help=f"One of {inputs.METHODS_HELP}")] = "PPL",
+    likelihood: Annotated[str | None, typer.Option(help=f"One of {inputs.LIKELIHOODS_HELP}")] = None,
+    multi_class: Annotated[str, typer.Option(help=f"One of {inputs.MULTI_CLASS_HELP}")] = "one_vs_rest",
 ) -> None:
     """Train on a table and save the model."""
-    with one_sentence():
-        source = read_data(data, target)
-        chosen = choices(method, likelihood, multi_class, len(source.classes))
-        if len(chosen) != 1:
-            raise BadInputError("fit takes one --method, one --likelihood and one --multi-class.")
-        if not model.parent.is_dir():
-            raise BadInputError(f"there is no folder {str(model.parent)!r} to save the model in.")
-        (only,) = chosen
-        estimator = make_classifier(only.method, only.likelihood, multi_class=only.multi_class)
-        pipeline = make_pipeline(StandardScaler(), estimator)
-        with notes.status(f"fitting {len(source.codes)} rows"):
-            pipeline.fit(
-                pd.DataFrame(source.X, columns=list(source.feature_names)),
-                np.array(source.classes)[source.codes],
-            )
-        with writing(model):
-            postlin.save(pipeline, model)
-        notes.print(f"{_learned(estimator)}; saved {model}", markup=False)
+    source = inputs.read_data(data, target)
+    chosen = inputs.choices(method, likelihood, multi_class, len(source.classes))
+    if len(chosen) != 1:
+        raise inputs.BadInputError("fit takes one --method, one --likelihood and one --multi-class.")
+    if not model.parent.is_dir():
+        raise inputs.BadInputError(f"there is no folder {str(model.parent)!r} to save the model in.")
+    estimator = make_classifier(*chosen[0][:2], multi_class=chosen[0].multi_class)
+    pipeline = make_pipeline(StandardScaler(), estimator)
+    with outputs.notes.status(f"fitting {len(source.codes)} rows"):
+        X = pd.DataFrame(source.X, columns=list(source.feature_names))
+        pipeline.fit(X, np.array(source.classes)[source.codes])
+    with outputs.writing(model):
+        postlin.save(pipeline, model)
+    outputs.notes.print(f"{_learned(estimator)}; saved {model}", markup=False)
 
 
 @app.command()
+@inputs.one_sentence()
 def predict(
     data: Annotated[Path, typer.Argument(help="A CSV or Parquet file with the model's columns.")],
     model: Annotated[Path, typer.Option(help="A model that 'postlin fit' has saved.")] = _MODEL,
@@ -114,27 +83,25 @@ def predict(
     ] = None,
 ) -> None:
     """Predict labels and probabilities for the rows of a table."""
-    with one_sentence():
-        fitted = _read_model(model)
-        frame = read_frame(data)
-        columns = list(fitted.feature_names_in_)
-        absent = [name for name in columns if name not in frame.columns]
-        if absent:
-            raise BadInputError(
-                f"{str(data)!r} lacks the model's columns {', '.join(map(repr, absent))}; it has "
-                f"{', '.join(frame.columns)}."
-            )
-        X = pd.DataFrame(numeric(frame[columns], str(data)), columns=columns)
-        p, labels = fitted.predict_proba(X), fitted.classes_
-        table = pd.DataFrame(
-            {"label": labels[p.argmax(axis=1)]} | {f"p({c})": p[:, k] for k, c in enumerate(labels)}
+    fitted = _read_model(model)
+    frame = inputs.read_frame(data)
+    columns = list(fitted.feature_names_in_)
+    absent = [name for name in columns if name not in frame.columns]
+    if absent:
+        raise inputs.BadInputError(
+            f"{str(data)!r} lacks the model's columns {', '.join(map(repr, absent))}; it has "
+            f"{', '.join(frame.columns)}."
         )
-        text = table.to_csv(index=False)
-        if out is None:
-            sys.stdout.write(text)
-        else:
-            write_text(out, text)
-            notes.print(f"written: {out} ({len(table)} rows)")
+    X = pd.DataFrame(inputs.numeric(frame[columns], str(data)), columns=columns)
+    p, labels = fitted.predict_proba(X), fitted.classes_
+    table = pd.DataFrame(p, columns=[f"p({c})" for c in labels])
+    table.insert(0, "label", labels[p.argmax(axis=1)])
+    text = table.to_csv(index=False)
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        outputs.write_text(out, text)
+        outputs.notes.print(f"written: {out} ({len(table)} rows)")
 
 
 def _learned(fitted: GPClassifier) -> str:
@@ -154,13 +121,13 @@ def _read_model(path: Path) -> Pipeline:
     try:
         model = postlin.load(path)
     except FileNotFoundError:
-        raise BadInputError(
+        raise inputs.BadInputError(
             f"there is no model file {str(path)!r}: make one with 'postlin fit'."
         ) from None
     except OSError as error:
-        raise BadInputError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
+        raise inputs.BadInputError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
     if not hasattr(model, "feature_names_in_"):
-        raise BadInputError(
+        raise inputs.BadInputError(
             f"the model in {str(path)!r} was fitted without column names: make one with 'postlin fit'."
         )
     return model
@@ -172,9 +139,9 @@ app.command()(reproduce)
 @app.command("datasets")
 def list_datasets() -> None:
     """List the built-in data sets and the assumptions made about them."""
-    for name in BUILT_IN:
-        data = built_in(name)
+    for name in inputs.BUILT_IN:
+        data = inputs.built_in(name)
         counts = ", ".join(f"{c} {int((data.codes == k).sum())}" for k, c in enumerate(data.classes))
         shape = f"{data.X.shape[0]} rows, {data.X.shape[1]} features; {counts}"
-        console.print(f"[bold]{name}[/bold]  {shape}", highlight=False)
-        console.print(Padding(datasets.load(name).description, (0, 0, 1, 4)), highlight=False)
+        outputs.console.print(f"[bold]{name}[/bold]  {shape}", highlight=False)
+        outputs.console.print(Padding(datasets.load(name).description, (0, 0, 1, 4)), highlight=False)

@@ -32,10 +32,18 @@ Source = Annotated[
 Target = Annotated[
     str | None, typer.Option(help="The column that holds the class; by default the last one.")
 ]
+METHODS_HELP = (
+    "L (Laplace), PEP and SEP (EP, parallel and sequential), PPL and SPL (posterior linearisation, "
+    "parallel and sequential); joint fits can use L and PPL."
+)
+LIKELIHOODS_HELP = "probit (the default), logit and noisy_threshold; joint fits use softmax."
+MULTI_CLASS_HELP = (
+    "one_vs_rest and one_vs_one, which split many classes into binary problems, and joint, which "
+    "treats them in one softmax model."
+)
 Jobs = Annotated[int, typer.Option(min=1, help="Number of processes, each with one BLAS thread.")]
 Dask = Annotated[
-    str | None,
-    typer.Option(help="Address of a Dask scheduler, whose workers then replace local processes."),
+    str | None, typer.Option(help="Address of a Dask scheduler whose workers replace local processes.")
 ]
 
 

@@ -8,15 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 from rich import box
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as Bar
 from rich.table import Table
 
 from postlin._files import write_atomically
@@ -49,14 +42,14 @@ def spoken(about: Cell | Task) -> str:
 def progress(what: str) -> Iterator[Callable[[Progress], None]]:
     """Show a bar with the remaining time on standard error; call the result to move it."""
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("left"),
+        bars.TimeRemainingColumn(),
     )
-    with Bar(*columns, console=notes, transient=not notes.is_terminal) as bar:
+    with bars.Progress(*columns, console=notes, transient=not notes.is_terminal) as bar:
         handle = bar.add_task(what, total=None)
 
         def report(state: Progress) -> None:

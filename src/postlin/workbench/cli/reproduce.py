@@ -6,17 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from postlin.datasets import whiten
-from postlin.workbench.cli import pages
-from postlin.workbench.cli.inputs import Dask, Jobs, built_in, combinations, one_sentence, parse
-from postlin.workbench.cli.outputs import (
-    comparison_rows,
-    console,
-    notes,
-    print_table,
-    progress,
-    write_results,
-    write_text,
-)
+from postlin.workbench.cli import inputs, outputs, pages
 from postlin.workbench.evaluation.folds import Store, Task, run
 from postlin.workbench.evaluation.methods import LIKELIHOODS, METHODS, SMALL_VARIANCE, Protocol
 from postlin.workbench.evaluation.scores import group, summarise
@@ -27,6 +17,7 @@ from postlin.workbench.report import Figure, Section, render, standalone
 _FOLDS = 10
 
 
+@inputs.one_sentence()
 def reproduce(
     what: Annotated[
         Literal["table", "synthetic", "timing", "all"],
@@ -50,8 +41,8 @@ def reproduce(
         float,
         typer.Option(help="The value to which the paper's protocol sets EP's negative site variances."),
     ] = SMALL_VARIANCE,
-    jobs: Jobs = 1,
-    dask: Dask = None,
+    jobs: inputs.Jobs = 1,
+    dask: inputs.Dask = None,
     out: Annotated[
         Path, typer.Option(help="Folder for the results, the report and the finished folds.")
     ] = Path("postlin-reproduced"),
@@ -60,65 +51,42 @@ def reproduce(
 
     Every finished fold is stored; a run that was stopped goes on from there.
     """
-    with one_sentence():
-        chosen = parse(sets, tuple(SETS), "--sets")
-        pairs = combinations(methods, likelihoods)
-        sections: list[Section] = []
-        if what in ("table", "all"):
-            tasks = table_tasks(chosen, pairs, protocol, seeds, small_variance)
-            sections += _table(tasks, protocol, seeds, jobs, dask, out)
-        if what in ("synthetic", "all"):
-            sections.append(_synthetic(out))
-        if what in ("timing", "all"):
-            sections.append(_timing(protocol))
-        lead = (
-            "Gaussian process classification using posterior linearisation: every number is computed "
-            "anew."
-        )
-        write_text(out / "report.html", render("The paper, reproduced", lead, sections, pages.FOOTER))
-        notes.print(f"written: {out / 'report.html'}")
-
-
-def table_tasks(
-    sets: list[str],
-    pairs: list[tuple[str, str]],
-    protocol: Protocol,
-    seeds: int,
-    small_variance: float,
-) -> list[Task]:
-    """The folds of Table I; large data sets come first, which keeps several processes busy."""
-    return [
-        Task(
-            name,
-            method,
-            likelihood,
-            protocol,
-            seed,
-            fold,
-            _FOLDS,
-            small_variance if protocol == "paper" else SMALL_VARIANCE,
-            paper_folds=True,
-        )
-        for seed in range(seeds)
-        for name in sorted(sets, key=lambda s: -SETS[s])
-        for likelihood, method in PAPER
-        if (method, likelihood) in pairs
-        for fold in range(_FOLDS)
-    ]
+    chosen = inputs.parse(sets, tuple(SETS), "--sets")
+    pairs = inputs.combinations(methods, likelihoods)
+    sections: list[Section] = []
+    if what in ("table", "all"):
+        variance = small_variance if protocol == "paper" else SMALL_VARIANCE
+        tasks = [
+            Task(name, method, likelihood, protocol, seed, k, _FOLDS, variance, paper_folds=True)
+            for seed in range(seeds)
+            for name in sorted(chosen, key=lambda s: -SETS[s])  # large ones first keep processes busy
+            for likelihood, method in PAPER
+            if (method, likelihood) in pairs
+            for k in range(_FOLDS)
+        ]
+        sections += _table(tasks, protocol, seeds, jobs, dask, out)
+    if what in ("synthetic", "all"):
+        sections.append(_synthetic(out))
+    if what in ("timing", "all"):
+        sections.append(_timing(protocol))
+    lead = "Gaussian process classification using posterior linearisation: all numbers computed anew."
+    page = render("The paper, reproduced", lead, sections, pages.FOOTER)
+    outputs.write_text(out / "report.html", page)
+    outputs.notes.print(f"written: {out / 'report.html'}")
 
 
 def _table(
     tasks: list[Task], protocol: Protocol, seeds: int, jobs: int, dask: str | None, out: Path
 ) -> list[Section]:
     """Run the folds, print and write their scores, and return the sections of the report."""
-    data = {name: built_in(name) for name in dict.fromkeys(task.data for task in tasks)}
-    with progress("Table I") as report:
+    data = {name: inputs.built_in(name) for name in dict.fromkeys(task.data for task in tasks)}
+    with outputs.progress("Table I") as report:
         results = run(data, tasks, Store(out / "folds.jsonl"), jobs=jobs, dask=dask, report=report)
     summaries = {cell: summarise(part) for cell, part in group(results).items()}
     table = compare(summaries)
     title = f"Table I: ours (the paper's, difference), protocol {protocol}"
-    print_table(title, *comparison_rows(table, seeds))
-    write_results(out, summaries)
+    outputs.print_table(title, *outputs.comparison_rows(table, seeds))
+    outputs.write_results(out, summaries)
     shown, likelihood = "crab" if "crab" in data else next(iter(data)), tasks[0].likelihood
     drawn = {t: r for t, r in results.items() if (t.data, t.likelihood) == (shown, likelihood)}
     return [
@@ -130,18 +98,18 @@ def _table(
 
 def _synthetic(out: Path) -> Section:
     found = example()
-    console.print(f"PL converges to ({found.mean[0]:.4f}, {found.mean[1]:.4f})")
-    print_table("Plain EP", ["order", "what happens"], [[k, v] for k, v in found.ep.items()])
+    outputs.console.print(f"PL converges to ({found.mean[0]:.4f}, {found.mean[1]:.4f})")
+    outputs.print_table("Plain EP", ["order", "what happens"], [[k, v] for k, v in found.ep.items()])
     section = pages.synthetic_section(found)
     picture = section.items[0]
     assert isinstance(picture, Figure)
-    write_text(out / "synthetic.svg", standalone(picture.svg, picture.alt))
+    outputs.write_text(out / "synthetic.svg", standalone(picture.svg, picture.alt))
     return section
 
 
 def _timing(protocol: Protocol) -> Section:
-    with notes.status("timing five methods on crab"):
+    with outputs.notes.status("timing five methods on crab"):
         found = timings(protocol)
     rows = [[t.method, f"{t.seconds:.2f}", f"{t.paper:.1f}"] for t in found]
-    print_table("Seconds per fit on crab, probit", ["method", "ours", "paper"], rows, 1)
+    outputs.print_table("Seconds per fit on crab, probit", ["method", "ours", "paper"], rows, 1)
     return pages.timing_section(found, protocol)

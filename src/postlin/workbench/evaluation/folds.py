@@ -11,8 +11,8 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -26,12 +26,7 @@ from threadpoolctl import threadpool_limits
 import postlin
 from postlin._typing import Array
 from postlin.datasets import whiten
-from postlin.workbench.evaluation.methods import (
-    SMALL_VARIANCE,
-    MultiClass,
-    Protocol,
-    make_classifier,
-)
+from postlin.workbench.evaluation.methods import SMALL_VARIANCE, MultiClass, Protocol, make_classifier
 
 Scaling = Literal["whiten", "standardise", "none"]
 
@@ -185,19 +180,15 @@ class Store:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._known: dict[str, FoldResult] = {}
-        #: Whether the file ends in the middle of a line.
-        self._cut = False
-        if path is not None and path.exists():
-            self._read(path.read_bytes())
-
-    def _read(self, content: bytes) -> None:
+        content = path.read_bytes() if path is not None and path.exists() else b""
+        #: Whether the file ends in the middle of a line, as after a kill.
         self._cut = not content.endswith(b"\n") and bool(content)
         for line in content.splitlines():
             try:
                 record = json.loads(line)
                 self._known[record["fingerprint"]] = FoldResult(**record["result"])
             except (ValueError, KeyError, TypeError):
-                continue  # a line cut short when the process was killed
+                continue  # a line cut short
 
     def get(self, key: str) -> FoldResult | None:
         """The stored result, or None."""
@@ -234,7 +225,11 @@ def run(
     results = {task: stored for task in tasks if (stored := store.get(keys[task])) is not None}
     waiting = [task for task in tasks if task not in results]
     report(Progress(len(results), len(tasks), None))
-    with _workers(jobs, dask):
+    with ExitStack() as stack:
+        if dask is not None:
+            stack.enter_context(_client(dask))
+        backend = {"n_jobs": jobs, "inner_max_num_threads": 1} if dask is None else {}
+        stack.enter_context(parallel_config("loky" if dask is None else "dask", **backend))
         finished = Parallel(return_as="generator_unordered")(
             delayed(_run_on_one_thread)(data[task.data], task) for task in waiting
         )
@@ -250,16 +245,11 @@ def _run_on_one_thread(data: Data, task: Task) -> tuple[Task, FoldResult]:
         return task, run_fold(data, task)
 
 
-@contextmanager
-def _workers(jobs: int, dask: str | None) -> Iterator[None]:
-    """Run joblib's tasks here, in local processes, or on the workers of a Dask cluster."""
-    if dask is None:
-        with parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1):
-            yield
-        return
+def _client(address: str) -> AbstractContextManager[object]:
+    """A connection to a Dask scheduler, which joblib's backend "dask" uses while it is open."""
     try:
         distributed = importlib.import_module("distributed")
     except ImportError:
         raise ImportError("--dask needs Dask: pip install 'postlin[dask]'.") from None
-    with distributed.Client(dask), parallel_config("dask"):
-        yield
+    client: AbstractContextManager[object] = distributed.Client(address)
+    return client

@@ -8,7 +8,7 @@ from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError
 from postlin.inference.infer import Approximation, infer
 from postlin.likelihoods import NoisyThreshold
-from postlin.rules.binary import EP
+from postlin.rules.binary import EP, Rule
 from postlin.schedules import Parallel, Schedule, Sequential
 
 PRIOR_MEAN = np.array([-0.5, -3.0])
@@ -34,28 +34,16 @@ class Example(NamedTuple):
 
 def example(iterations: int = 12, points: int = 401) -> Example:
     """Compute everything that the supplement's figure shows."""
-    likelihood = NoisyThreshold(EPSILON)
-
-    def solve(schedule: Schedule) -> Approximation:
-        return infer(
-            PRIOR_COVARIANCE, LABELS, likelihood=likelihood, prior_mean=PRIOR_MEAN, schedule=schedule
-        )
-
-    solution, plain = solve(Parallel()), solve(Parallel(iterations=iterations))
+    solution, plain = _infer(Parallel()), _infer(Parallel(iterations=iterations))
     axis1, axis2 = np.linspace(-4.5, 5.0, points), np.linspace(-7.0, 4.0, points)
-    return Example(
-        axis1,
-        axis2,
-        true_density(axis1, axis2),
-        solution.mean,
-        solution.covariance,
-        np.vstack([PRIOR_MEAN, *plain.history.means]),
-        {
-            "order 1, 2": _end_of_ep((0, 1), Sequential()),
-            "order 2, 1": _end_of_ep((1, 0), Sequential()),
-            "parallel": _end_of_ep((0, 1), Parallel()),
-        },
-    )
+    ep = {
+        "order 1, 2": _end_of_ep((0, 1), Sequential()),
+        "order 2, 1": _end_of_ep((1, 0), Sequential()),
+        "parallel": _end_of_ep((0, 1), Parallel()),
+    }
+    path = np.vstack([PRIOR_MEAN, *plain.history.means])
+    density = true_density(axis1, axis2)
+    return Example(axis1, axis2, density, solution.mean, solution.covariance, path, ep)
 
 
 def true_density(axis1: Array, axis2: Array) -> Array:
@@ -69,18 +57,24 @@ def true_density(axis1: Array, axis2: Array) -> Array:
     return density
 
 
+def _infer(
+    schedule: Schedule, rule: Rule | str = "pl", order: tuple[int, int] = (0, 1)
+) -> Approximation:
+    rows = list(order)
+    return infer(
+        PRIOR_COVARIANCE[np.ix_(rows, rows)],
+        LABELS,
+        likelihood=NoisyThreshold(EPSILON),
+        prior_mean=PRIOR_MEAN[rows],
+        inference=rule,
+        schedule=schedule,
+    )
+
+
 def _end_of_ep(order: tuple[int, int], schedule: Schedule) -> str:
     """How plain undamped EP ends when it visits the points in this order."""
-    rows = list(order)
     try:
-        result = infer(
-            PRIOR_COVARIANCE[np.ix_(rows, rows)],
-            LABELS,
-            likelihood=NoisyThreshold(EPSILON),
-            prior_mean=PRIOR_MEAN[rows],
-            inference=EP(negative_sites="raise"),
-            schedule=schedule,
-        )
+        result = _infer(schedule, EP(negative_sites="raise"), order)
     except ImproperCavityError as error:
-        return f"breaks: cavity variance {error.cavity_variance:.1f} at point {rows[error.site] + 1}"
+        return f"breaks: cavity variance {error.cavity_variance:.1f} at point {order[error.site] + 1}"
     return f"converges after {result.n_iter} iterations"
