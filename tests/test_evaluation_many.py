@@ -20,16 +20,12 @@ from typer.testing import CliRunner
 
 from postlin import GPClassifier, datasets
 from postlin.workbench.cli.app import app
-from postlin.workbench.cli.options import Choice, choices
-from postlin.workbench.cli.tables import built_in, load_data
+from postlin.workbench.cli.inputs import Choice, built_in, choices, read_data
 from postlin.workbench.evaluation import scores
-from postlin.workbench.evaluation.classes import class_scores, confusion
 from postlin.workbench.evaluation.diagnostics import problem_histories
-from postlin.workbench.evaluation.folds import Data, FoldResult, Task, run_fold
+from postlin.workbench.evaluation.folds import Data, FoldResult, Store, Task, fingerprint, run, run_fold
 from postlin.workbench.evaluation.methods import STRATEGIES
-from postlin.workbench.evaluation.runner import run
-from postlin.workbench.evaluation.store import Store, fingerprint
-from postlin.workbench.evaluation.summary import Cell, group, summarise
+from postlin.workbench.evaluation.scores import Cell, class_scores, confusion, group, summarise
 from postlin.workbench.report import sections
 from postlin.workbench.report.page import Section
 
@@ -55,7 +51,7 @@ def table(frame, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data(table):
-    return load_data(str(table), "kind")
+    return read_data(str(table), "kind")
 
 
 def task(**changes):
@@ -289,12 +285,12 @@ REFUSED = {
     "EP jointly": (
         f"a,y\n{ROWS}",
         ["--multi-class", "joint", "--methods", "PPL,PEP,SPL"],
-        "PEP and SPL cannot treat all classes at a time: with --multi-class joint use L or PPL",
+        "PEP and SPL cannot treat all classes jointly: with --multi-class joint use L or PPL",
     ),
     "nothing left jointly": (
         f"a,y\n{ROWS}",
         ["--multi-class", "one_vs_rest,joint", "--methods", "PEP"],
-        "PEP cannot treat all classes at a time",
+        "PEP cannot treat all classes jointly",
     ),
     "a likelihood for two": (
         f"a,y\n{ROWS}",
@@ -342,7 +338,7 @@ def test_fit_takes_one_treatment_and_methods_that_go_with_it(table):
 def test_labels_of_all_kinds(labels, classes, tmp_path):
     source = pd.DataFrame({"a": np.arange(12.0), "y": labels})
     source.to_csv(tmp_path / "t.csv", index=False)
-    found = load_data(str(tmp_path / "t.csv"), "y")
+    found = read_data(str(tmp_path / "t.csv"), "y")
     assert found.classes == classes
     assert [found.classes[k] for k in found.codes] == [str(label) for label in labels]
 
@@ -354,7 +350,7 @@ def test_rare_classes_are_said_and_evaluated(tmp_path):
     source.to_csv(tmp_path / "rare.csv", index=False)
     out = postlin("evaluate", tmp_path / "rare.csv", "--methods", "L", "--folds", 4)
     assert out.exit_code == 0, out.stderr
-    assert "class '2' has 2 rows, fewer than the 4 folds: some hold out none of it." in out.stderr
+    assert "class '2' has 2 rows, fewer than the 4 folds: some folds hold out none of it." in out.stderr
 
 
 @pytest.mark.parametrize(("name", "classes"), [("glass_types", 6), ("thyroid_types", 3)])

@@ -53,7 +53,7 @@ _ = display.ax_.set_title("PL, undamped, without Newton")
 # %%
 # Time of a fit with its hyperparameters, the median of three, beside the paper's. An evaluation of the
 # evidence starts from the last one and costs a few factorisations, whichever the schedule is.
-from postlin.workbench.paper.timing import timings
+from postlin.workbench.paper.results import timings
 
 print("method  seconds  paper (Matlab)")
 for timing in timings("converged"):

@@ -1,4 +1,4 @@
-"""The supplement's example: two latent values where EP breaks and PL does not."""
+"""The supplement's example with two latent values, where EP breaks and PL does not."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError
 from postlin.inference.infer import Approximation, infer
 from postlin.likelihoods import NoisyThreshold
-from postlin.rules.binary import EP
+from postlin.rules.binary import EP, Rule
 from postlin.schedules import Parallel, Schedule, Sequential
 
 PRIOR_MEAN = np.array([-0.5, -3.0])
@@ -18,7 +18,10 @@ EPSILON = 0.01
 
 
 class Example(NamedTuple):
-    """The true posterior on a grid, PL's approximation, the path of the parallel means, EP's fate."""
+    """The true posterior density on a grid, PL's approximation and what becomes of EP.
+
+    ``path`` holds the means of undamped parallel PL; ``ep`` says for each order how plain EP ends.
+    """
 
     axis1: Array
     axis2: Array
@@ -30,33 +33,21 @@ class Example(NamedTuple):
 
 
 def example(iterations: int = 12, points: int = 401) -> Example:
-    """Everything that the supplement's figure shows, computed anew."""
-    likelihood = NoisyThreshold(EPSILON)
-
-    def solve(schedule: Schedule) -> Approximation:
-        return infer(
-            PRIOR_COVARIANCE, LABELS, likelihood=likelihood, prior_mean=PRIOR_MEAN, schedule=schedule
-        )
-
-    solution, plain = solve(Parallel()), solve(Parallel(iterations=iterations))
+    """Compute everything that the supplement's figure shows."""
+    solution, plain = _infer(Parallel()), _infer(Parallel(iterations=iterations))
     axis1, axis2 = np.linspace(-4.5, 5.0, points), np.linspace(-7.0, 4.0, points)
-    return Example(
-        axis1,
-        axis2,
-        true_density(axis1, axis2),
-        solution.mean,
-        solution.covariance,
-        np.vstack([PRIOR_MEAN, *plain.history.means]),
-        {
-            "order 1, 2": _fate_of_ep((0, 1), Sequential()),
-            "order 2, 1": _fate_of_ep((1, 0), Sequential()),
-            "parallel": _fate_of_ep((0, 1), Parallel()),
-        },
-    )
+    ep = {
+        "order 1, 2": _end_of_ep((0, 1), Sequential()),
+        "order 2, 1": _end_of_ep((1, 0), Sequential()),
+        "parallel": _end_of_ep((0, 1), Parallel()),
+    }
+    path = np.vstack([PRIOR_MEAN, *plain.history.means])
+    density = true_density(axis1, axis2)
+    return Example(axis1, axis2, density, solution.mean, solution.covariance, path, ep)
 
 
 def true_density(axis1: Array, axis2: Array) -> Array:
-    """The posterior density on a grid, normalised over it."""
+    """The posterior density on a grid, normalised so that it integrates to 1 over the grid."""
     f = np.stack(np.meshgrid(axis1, axis2, indexing="ij"), axis=-1)
     d = f - PRIOR_MEAN
     prior = np.exp(-0.5 * np.einsum("...i,ij,...j->...", d, np.linalg.inv(PRIOR_COVARIANCE), d))
@@ -66,18 +57,24 @@ def true_density(axis1: Array, axis2: Array) -> Array:
     return density
 
 
-def _fate_of_ep(order: tuple[int, int], schedule: Schedule) -> str:
-    """What plain undamped EP comes to when it visits the points in this order."""
+def _infer(
+    schedule: Schedule, rule: Rule | str = "pl", order: tuple[int, int] = (0, 1)
+) -> Approximation:
     rows = list(order)
+    return infer(
+        PRIOR_COVARIANCE[np.ix_(rows, rows)],
+        LABELS,
+        likelihood=NoisyThreshold(EPSILON),
+        prior_mean=PRIOR_MEAN[rows],
+        inference=rule,
+        schedule=schedule,
+    )
+
+
+def _end_of_ep(order: tuple[int, int], schedule: Schedule) -> str:
+    """How plain undamped EP ends when it visits the points in this order."""
     try:
-        result = infer(
-            PRIOR_COVARIANCE[np.ix_(rows, rows)],
-            LABELS,
-            likelihood=NoisyThreshold(EPSILON),
-            prior_mean=PRIOR_MEAN[rows],
-            inference=EP(negative_sites="raise"),
-            schedule=schedule,
-        )
+        result = _infer(schedule, EP(negative_sites="raise"), order)
     except ImproperCavityError as error:
-        return f"breaks: cavity variance {error.cavity_variance:.1f} at point {rows[error.site] + 1}"
+        return f"breaks: cavity variance {error.cavity_variance:.1f} at point {order[error.site] + 1}"
     return f"converges after {result.n_iter} iterations"

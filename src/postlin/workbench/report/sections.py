@@ -8,27 +8,34 @@ import numpy as np
 import postlin
 from postlin._typing import Array
 from postlin.plotting import EvidenceDisplay
-from postlin.workbench.evaluation.classes import ClassScore, class_scores, confusion
 from postlin.workbench.evaluation.diagnostics import (
     ProblemHistory,
     convergence_histories,
     problem_histories,
 )
-from postlin.workbench.evaluation.folds import Data, Task
-from postlin.workbench.evaluation.methods import LIKELIHOODS, STRATEGIES, make_classifier
-from postlin.workbench.evaluation.runner import Results
-from postlin.workbench.evaluation.scores import Score, event
-from postlin.workbench.evaluation.summary import COLUMNS, Cell, Summary, group, pooled
+from postlin.workbench.evaluation.folds import Data, Results, Task
+from postlin.workbench.evaluation.methods import LIKELIHOODS, SOFTMAX, STRATEGIES, make_classifier
+from postlin.workbench.evaluation.scores import (
+    COLUMNS,
+    Cell,
+    ClassScore,
+    Score,
+    Summary,
+    class_scores,
+    confusion,
+    event,
+    group,
+    pooled,
+)
+from postlin.workbench.paper.results import PAPER, SETS, Comparison, Timing
 from postlin.workbench.paper.synthetic import Example
-from postlin.workbench.paper.table import PAPER, SETS, Comparison
-from postlin.workbench.paper.timing import Timing
 from postlin.workbench.report import figures
 from postlin.workbench.report.drawing import count, listing, number, short
 from postlin.workbench.report.page import Figure, Section, Table, render
 
 FOOTER = f"Made by postlin {postlin.__version__}. One file, no network, no scripts."
 #: Likelihoods and multi-class strategies as tables name them.
-SHORT = {name: name.replace("_", " ") for name in (*LIKELIHOODS, "softmax", *STRATEGIES)}
+SHORT = {name: name.replace("_", " ") for name in (*LIKELIHOODS, SOFTMAX, *STRATEGIES)}
 #: Decimals of the scores that are not shown with three.
 _DECIMALS = {"log_evidence": 1, "seconds": 2}
 #: Up to this many classes have a curve of their own, those with most rows first.
