@@ -34,6 +34,15 @@ _ROOM, _LONGEST = 4.0, 30
 class Display:
     """A picture that keeps its data; ``plot`` leaves axes and figure in ``ax_`` and ``figure_``."""
 
+    def _axes(self, ax: Axes | None, width: float, height: float, *, grid: bool = True) -> Axes:
+        """Return ``ax``, or the axes of a new figure of this size in inches if it is None."""
+        if ax is None:
+            ax = pyplot().subplots(figsize=(width, height), layout="constrained")[1]
+        self.ax_, self.figure_ = ax, ax.figure
+        if grid:
+            bare(ax)
+        return ax
+
 
 class Look(NamedTuple):
     """How one of several classes or curves is drawn; they differ by more than their colour."""
@@ -58,13 +67,6 @@ def pyplot() -> ModuleType:
     except ImportError:
         raise ImportError("plots need matplotlib: pip install 'postlin[plot]'") from None
     return plt
-
-
-def new_axes(ax: Axes | None, width: float, height: float) -> Axes:
-    """Return ``ax``, or the axes of a new figure of this size in inches if it is None."""
-    if ax is None:
-        ax = pyplot().subplots(figsize=(width, height), layout="constrained")[1]
-    return ax
 
 
 def legend_columns(labels: Sequence[str]) -> int:

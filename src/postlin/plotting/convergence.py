@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from postlin._typing import Array
-from postlin.plotting.common import (
-    COLOURS,
-    INK,
-    Display,
-    Fitted,
-    Style,
-    bare,
-    classifier_of,
-    look,
-    new_axes,
-    readable,
-)
+from postlin.plotting.common import COLOURS, INK, Display, Fitted, Style, classifier_of, look, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,8 +55,7 @@ class ConvergenceDisplay(Display):
 
     def plot(self, ax: Axes | None = None, **kwargs: object) -> Self:
         """Draw; further arguments go to the lines."""
-        ax = self.ax_ = new_axes(ax, 5.2, 3.6)
-        self.figure_ = ax.figure
+        ax = self._axes(ax, 5.2, 3.6)
         ax.set_yscale("log")
         ax.set_ylim(*self.limits)
         self.lines_: list[Line2D] = []
@@ -81,7 +69,6 @@ class ConvergenceDisplay(Display):
             ax.set(xlim=(0.5, 1.5), xticks=[1])
         ax.set(xlabel="iteration", ylabel="residual (in standard deviations)")
         ax.legend(framealpha=0.9, edgecolor="none")
-        bare(ax)
         return self
 
     def _style(self, k: int) -> Style:

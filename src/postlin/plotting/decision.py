@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -10,20 +11,8 @@ from sklearn.pipeline import Pipeline
 
 from postlin._typing import Array
 from postlin.estimator.classifier import GPClassifier
-from postlin.plotting.common import (
-    COLOURS,
-    INK,
-    Display,
-    Fitted,
-    Style,
-    classifier_of,
-    legend_above,
-    legend_height,
-    look,
-    pyplot,
-    readable,
-    training_labels,
-)
+from postlin.plotting import common
+from postlin.plotting.common import COLOURS, INK, Display, Fitted, Style, look, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,6 +24,7 @@ if TYPE_CHECKING:
 _RESPONSES = ("probability", "latent_std")
 
 
+@dataclass(eq=False, repr=False)
 class DecisionDisplay(Display):
     """Probabilities over two features, and the latent standard deviation beside them.
 
@@ -49,22 +39,14 @@ class DecisionDisplay(Display):
 
     """
 
-    def __init__(
-        self,
-        axis0: Array,
-        axis1: Array,
-        responses: dict[str, Array],
-        classes: np.ndarray,
-        *,
-        X: Array | None = None,
-        y: np.ndarray | None = None,
-        names: Sequence[str] = ("x0", "x1"),
-    ) -> None:
-        self.axis0, self.axis1 = axis0, axis1
-        self.responses = responses
-        self.classes = classes
-        self.X, self.y = X, y
-        self.names = list(names)
+    axis0: Array
+    axis1: Array
+    responses: dict[str, Array]
+    classes: np.ndarray
+    _: KW_ONLY
+    X: Array | None = None
+    y: np.ndarray | None = None
+    names: Sequence[str] = ("x0", "x1")
 
     @classmethod
     def from_estimator(
@@ -85,7 +67,7 @@ class DecisionDisplay(Display):
         keep. ``response`` is "probability", "latent_std" or both, the default for two classes.
         ``margin`` is how far the picture reaches beyond the rows, as a fraction of their range.
         """
-        model = classifier_of(estimator)
+        model = common.classifier_of(estimator)
         wanted = _checked(response, model)
         n_features = getattr(estimator, "n_features_in_", model.n_features_in_)
         if n_features != 2:
@@ -98,14 +80,10 @@ class DecisionDisplay(Display):
         names = getattr(estimator, "feature_names_in_", getattr(X, "columns", ("x0", "x1")))
         rows = np.asarray(X, float)
         axis0, axis1 = (_axis(column, margin, grid_resolution) for column in rows.T)
+        responses = _responses(estimator, wanted, axis0, axis1)
+        labels = None if y is None else np.asarray(y)
         display = cls(
-            axis0,
-            axis1,
-            _responses(estimator, wanted, axis0, axis1),
-            model.classes_,
-            X=rows,
-            y=None if y is None else np.asarray(y),
-            names=[str(name) for name in names],
+            axis0, axis1, responses, model.classes_, X=rows, y=labels, names=[*map(str, names)]
         )
         return display.plot(ax, **kwargs)
 
@@ -115,7 +93,7 @@ class DecisionDisplay(Display):
         ``ax`` is one axes, which is divided if there are two panels, or one axes for each panel.
         ``ax_`` is one axes, or an array of them.
         """
-        height = 4.0 + legend_height([readable(label) for label in self.classes])
+        height = 4.0 + common.legend_height([readable(label) for label in self.classes])
         panels = _panels(ax, len(self.responses), height)
         self.figure_ = panels[0].figure
         self.ax_: Axes | np.ndarray = panels[0] if len(panels) == 1 else np.array(panels)
@@ -131,7 +109,7 @@ class DecisionDisplay(Display):
             panel.set(xlim=self.axis0[[0, -1]], ylim=self.axis1[[0, -1]])
             panel.set(xlabel=readable(self.names[0]), ylabel=readable(self.names[1]))
         if self.X is not None and self.y is not None:
-            legend_above(panels[0])
+            common.legend_above(panels[0])
         return self
 
     def _two_classes(self, ax: Axes, p: Array, kwargs: Style) -> None:
@@ -162,9 +140,8 @@ class DecisionDisplay(Display):
         half_a_step = np.array([-0.5, 0.5])
         ends = [a[[0, -1]] + (a[1] - a[0]) * half_a_step for a in (self.axis0, self.axis1)]
         style: Style = {"origin": "lower", "aspect": "auto", "interpolation": "bilinear"}
-        self.surfaces_["probability"] = ax.imshow(
-            shaded, **(style | {"extent": np.ravel(ends)} | kwargs)
-        )
+        style |= {"extent": np.ravel(ends)} | kwargs
+        self.surfaces_["probability"] = ax.imshow(shaded, **style)
         greys = LinearSegmentedColormap.from_list("strength", [(0.95,) * 3, (0.45,) * 3])
         _bar(ax, ScalarMappable(Normalize(1 / n, 1), greys), "probability of the winning class")
         for k in range(n):
@@ -218,7 +195,7 @@ def _training_rows(estimator: Fitted, model: GPClassifier) -> tuple[Array, np.nd
         raise ValueError(
             "a fit with inducing points does not keep the rows that it was fitted to: give X and y."
         )
-    return model._all_rows(), training_labels(model)
+    return model._all_rows(), common.training_labels(model)
 
 
 def _axis(column: Array, margin: float, n: int) -> Array:
@@ -240,7 +217,7 @@ def _responses(
             found[name] = estimator.predict_proba(grid).reshape(*shape, -1)
         else:
             rows = estimator[:-1].transform(grid) if isinstance(estimator, Pipeline) else grid
-            variance = classifier_of(estimator).latent_mean_and_variance(rows).variance
+            variance = common.classifier_of(estimator).latent_mean_and_variance(rows).variance
             found[name] = np.sqrt(variance).reshape(shape)
     return found
 
@@ -258,7 +235,7 @@ def _all_points(axis0: Array, axis1: Array, names: np.ndarray | None) -> Array |
 def _panels(ax: AxesOrPanels, n: int, height: float) -> list[Axes]:
     """Return ``n`` axes: new ones of this height, those given, or the single one given, divided."""
     if ax is None:
-        figure = pyplot().figure(figsize=(5.0 * n, height), layout="constrained")
+        figure = common.pyplot().figure(figsize=(5.0 * n, height), layout="constrained")
         return list(figure.subplots(1, n, squeeze=False)[0])
     given: list[Axes] = list(np.ravel(np.asarray(ax, object)))
     if len(given) == n:

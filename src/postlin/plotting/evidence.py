@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -12,16 +13,7 @@ import numpy as np
 from postlin._typing import Array
 from postlin.estimator.classifier import GPClassifier
 from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
-from postlin.plotting.common import (
-    COLOURS,
-    INK,
-    Display,
-    Fitted,
-    Style,
-    classifier_of,
-    new_axes,
-    readable,
-)
+from postlin.plotting.common import COLOURS, INK, Display, Fitted, Style, classifier_of, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,6 +27,7 @@ _BEYOND, _LEAST, _MOST = 0.5, 2.0, 7.0
 Progress = Callable[[int, int], object]
 
 
+@dataclass(eq=False, repr=False)
 class EvidenceDisplay(Display):
     """Contours of the log evidence over two hyperparameters, with the optimiser's path.
 
@@ -55,26 +48,15 @@ class EvidenceDisplay(Display):
 
     """
 
-    def __init__(
-        self,
-        axis0: Array,
-        axis1: Array,
-        log_evidence: Array,
-        converged: np.ndarray,
-        path: Array,
-        optimum: Array,
-        best: float,
-        names: Sequence[str],
-        quantity: str = "log evidence",
-    ) -> None:
-        self.axis0, self.axis1 = axis0, axis1
-        self.log_evidence = log_evidence
-        self.converged = converged
-        self.path = path
-        self.optimum = optimum
-        self.best = best
-        self.names = list(names)
-        self.quantity = quantity
+    axis0: Array
+    axis1: Array
+    log_evidence: Array
+    converged: np.ndarray
+    path: Array
+    optimum: Array
+    best: float
+    names: Sequence[str]
+    quantity: str = "log evidence"
 
     @classmethod
     def from_estimator(
@@ -119,8 +101,7 @@ class EvidenceDisplay(Display):
 
     def plot(self, ax: Axes | None = None, **kwargs: object) -> Self:
         """Draw; further arguments go to the filled contours."""
-        ax = self.ax_ = new_axes(ax, 5.4, 4.2)
-        self.figure_ = ax.figure
+        ax = self._axes(ax, 5.4, 4.2, grid=False)
         x, y = np.exp(self.axis0), np.exp(self.axis1)
         self._contours(ax, x, y, kwargs)
         ax.set(xscale="log", yscale="log")
@@ -192,7 +173,7 @@ def _index(name: int | str, names: list[str]) -> int:
     raise ValueError(f"{name!r} names no single free hyperparameter, they are ({known}).")
 
 
-def _short(names: list[str], k: int) -> str:
+def _short(names: Sequence[str], k: int) -> str:
     """Return the last part of name ``k``, after its kernel; the whole name if both end alike."""
     ends = [re.sub(r"(^|: )\w*__", r"\1", name) for name in names]
     return readable(ends[k] if ends[0] != ends[1] else names[k])
@@ -213,8 +194,7 @@ def _ranges(path: Array, optimum: Array) -> Array:
     points = np.vstack([path, optimum])
     low = np.minimum(points.min(axis=0) - _BEYOND, optimum - _LEAST)
     high = np.maximum(points.max(axis=0) + _BEYOND, optimum + _LEAST)
-    near = np.stack([np.maximum(low, optimum - _MOST), np.minimum(high, optimum + _MOST)], axis=1)
-    return np.asarray(near)
+    return np.stack([np.maximum(low, optimum - _MOST), np.minimum(high, optimum + _MOST)], axis=1)
 
 
 def _surface(

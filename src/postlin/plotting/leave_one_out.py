@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from postlin._typing import Array
-from postlin.plotting.common import (
-    INK,
-    Display,
-    Fitted,
-    Style,
-    bare,
-    classifier_of,
-    legend_above,
-    legend_height,
-    look,
-    new_axes,
-    readable,
-)
+from postlin.plotting import common
+from postlin.plotting.common import INK, Display, Fitted, Style, look, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +20,7 @@ _APART = 0.055
 _FEW = 4
 
 
+@dataclass(eq=False, repr=False)
 class LeaveOneOutDisplay(Display):
     """The probability of each training row's label if the row is left out, in ascending order.
 
@@ -45,26 +36,21 @@ class LeaveOneOutDisplay(Display):
 
     """
 
-    def __init__(
-        self, probability: Array, codes: np.ndarray, classes: np.ndarray, rows: np.ndarray
-    ) -> None:
-        self.order = np.argsort(probability, kind="stable")
-        self.probability = np.asarray(probability, float)
-        self.codes = np.asarray(codes)
-        self.classes = classes
-        self.rows = np.asarray(rows)
+    probability: Array
+    codes: np.ndarray
+    classes: np.ndarray
+    rows: np.ndarray
+
+    def __post_init__(self) -> None:
+        self.probability, self.codes = np.asarray(self.probability, float), np.asarray(self.codes)
+        self.order = np.argsort(self.probability, kind="stable")
 
     @classmethod
     def from_estimator(
-        cls,
-        estimator: Fitted,
-        *,
-        n_annotated: int = 5,
-        ax: Axes | None = None,
-        **kwargs: object,
+        cls, estimator: Fitted, *, n_annotated: int = 5, ax: Axes | None = None, **kwargs: object
     ) -> Self:
         """Draw the training rows of a fitted ``GPClassifier``, or of a pipeline that ends in one."""
-        model = classifier_of(estimator)
+        model = common.classifier_of(estimator)
         codes = model._codes
         own = model.loo_predict_proba_[np.arange(len(codes)), codes]
         display = cls(own, codes, model.classes_, model._kept)
@@ -74,23 +60,15 @@ class LeaveOneOutDisplay(Display):
         """Draw, with the numbers of the hardest rows; further arguments go to the points."""
         names = [*map(readable, self.classes), "chance, 0.00"]
         few = len(self.classes) <= _FEW
-        ax = self.ax_ = new_axes(ax, 5.8, 3.8 if few else 4.0 + legend_height(names))
-        self.figure_ = ax.figure
-        bare(ax)
+        ax = self._axes(ax, 5.8, 3.8 if few else 4.0 + common.legend_height(names))
         rank = np.empty(len(self.order), int)
         rank[self.order] = np.arange(1, len(rank) + 1)
         self.points_ = []
         for k, label in enumerate(self.classes):
             mine = self.codes == k
             colour, marker, size, _ = look(k)
-            style: Style = {
-                "color": colour,
-                "marker": marker,
-                "s": 20 * size,
-                "alpha": 0.85,
-                "linewidths": 0,
-            }
-            style |= {"label": readable(label)} | kwargs
+            style: Style = {"color": colour, "marker": marker, "s": 20 * size, "linewidths": 0}
+            style |= {"alpha": 0.85, "label": readable(label)} | kwargs
             self.points_.append(ax.scatter(rank[mine], self.probability[mine], **style))
         chance = 1 / len(self.classes)
         ax.axhline(chance, color=INK, linestyle="--", linewidth=1, label=f"chance, {chance:.2g}")
@@ -100,7 +78,7 @@ class LeaveOneOutDisplay(Display):
         if few:
             ax.legend(frameon=False, loc="lower right")
         else:
-            legend_above(ax)
+            common.legend_above(ax)
         return self
 
     def _annotate(self, ax: Axes, n: int) -> None:

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from postlin._typing import Array
-from postlin.plotting.common import (
-    COLOURS,
-    Display,
-    Fitted,
-    Style,
-    bare,
-    classifier_of,
-    new_axes,
-    readable,
-)
+from postlin.plotting.common import COLOURS, Display, Fitted, Style, classifier_of, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@dataclass(eq=False, repr=False)
 class RelevanceDisplay(Display):
     """Features by relevance, the most relevant at the top.
 
@@ -36,9 +29,8 @@ class RelevanceDisplay(Display):
 
     """
 
-    def __init__(self, names: Sequence[str], values: Array) -> None:
-        self.names = list(names)
-        self.values = np.asarray(values, float)
+    names: Sequence[str]
+    values: Array
 
     @classmethod
     def from_estimator(
@@ -55,8 +47,7 @@ class RelevanceDisplay(Display):
         ``feature_names`` are in the order of the columns; the names of a data frame are known.
         ``max_features`` is the number of features to draw, the most relevant ones.
         """
-        model = classifier_of(estimator)
-        found = model.relevance_
+        found = classifier_of(estimator).relevance_
         names = found.names
         if feature_names is not None:
             if len(feature_names) != len(names):
@@ -70,9 +61,7 @@ class RelevanceDisplay(Display):
     def plot(self, ax: Axes | None = None, **kwargs: object) -> Self:
         """Draw; further arguments go to the bars."""
         n = len(self.names)
-        ax = self.ax_ = new_axes(ax, 5.2, 1.1 + 0.28 * n)
-        self.figure_ = ax.figure
-        bare(ax)
+        ax = self._axes(ax, 5.2, 1.1 + 0.28 * n)
         ax.grid(False, axis="y")
         style: Style = {"color": COLOURS[1], "height": 0.7} | kwargs
         self.bars_ = ax.barh(np.arange(n), self.values, **style)

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.special import ndtri
 
 from postlin._typing import Array
-from postlin.plotting.common import (
-    COLOURS,
-    INK,
-    Display,
-    Fitted,
-    Style,
-    bare,
-    classifier_of,
-    new_axes,
-    readable,
-    training_labels,
-)
+from postlin.plotting import common
+from postlin.plotting.common import COLOURS, INK, Display, Fitted, Style, bare, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 
+@dataclass(eq=False, repr=False)
 class ReliabilityDisplay(Display):
     """Frequency of an event against its predicted probability, in bins, with the rows in each bin.
 
@@ -43,14 +35,16 @@ class ReliabilityDisplay(Display):
 
     """
 
-    def __init__(
-        self, outcome: Array, probability: Array, edges: Array, event: str, source: str = ""
-    ) -> None:
-        self.outcome = np.asarray(outcome, float)
-        self.probability = np.asarray(probability, float)
-        self.edges = np.asarray(edges, float)
-        self.event = event
-        self.source = source
+    outcome: Array
+    probability: Array
+    edges: Array
+    event: str
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        self.outcome, self.probability, self.edges = (
+            np.asarray(values, float) for values in (self.outcome, self.probability, self.edges)
+        )
         n = len(self.edges) - 1
         bins = np.clip(np.searchsorted(self.edges, self.probability, "right") - 1, 0, n - 1)
         #: for every bin: rows, mean probability and frequency (NaN in empty bins), interval
@@ -77,13 +71,13 @@ class ReliabilityDisplay(Display):
         The event is that the label is ``pos_label``. By default this is the second of two classes;
         with more classes the event is that the most probable class is right.
         """
-        model = classifier_of(estimator)
+        model = common.classifier_of(estimator)
         if (X is None) != (y is None):
             raise ValueError("give X and y both, or neither for leave-one-out predictions.")
         if n_bins < 1:
             raise ValueError(f"n_bins must be 1 or more, got {n_bins!r}.")
         if y is None:
-            p, labels = model.loo_predict_proba_, training_labels(model)
+            p, labels = model.loo_predict_proba_, common.training_labels(model)
         else:
             p, labels = estimator.predict_proba(X), np.asarray(y)
         source = "leave one out" if y is None else "given rows"
@@ -110,9 +104,7 @@ class ReliabilityDisplay(Display):
         Several displays may share ``ax``, without ``intervals`` for clarity: the area of a marker then
         shows the number of rows. They may share ``histogram_ax`` too, where they draw outlines.
         """
-        ax = self.ax_ = new_axes(ax, 4.6, 5.0)
-        self.figure_ = ax.figure
-        bare(ax)
+        ax = self._axes(ax, 4.6, 5.0)
         if not ax.lines:
             line: Style = {"color": INK, "linewidth": 1, "alpha": 0.6, "zorder": 1}
             ax.plot([0, 1], [0, 1], "--", label="as predicted", **line)
