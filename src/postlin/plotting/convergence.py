@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Up to this many problems have a line of their own in the legend; more are drawn alike.
 _NAMED = len(COLOURS)
-#: Residuals are drawn between these values, so that 0, infinity and NaN have a place.
+#: Residuals are drawn between these values, so that 0 and infinity have a place.
 _LEAST, _MOST = 1e-17, 1e300
 #: The axis ends this factor above the largest first residual, this factor below the tolerance, and
 #: below this ceiling.
@@ -33,16 +33,18 @@ class ConvergenceDisplay(Display):
 
     Parameters
     ----------
-    residuals : list of arrays, one for each problem, or a single one for all classes
+    residuals : list of arrays, one for each problem, or a single one for all classes; NaN counts as ∞
     tol : float, the tolerance
     names : the names of the problems
 
     """
 
-    def __init__(self, residuals: Sequence[Array], tol: float, names: Sequence[str]) -> None:
-        self.residuals = [np.asarray(r, float) for r in residuals]
-        self.tol = tol
-        self.names = list(names)
+    def __init__(
+        self, residuals: Sequence[Array | list[float]], tol: float, names: Sequence[str]
+    ) -> None:
+        curves = (np.asarray(r, float) for r in residuals)
+        self.residuals = [np.where(np.isnan(r), np.inf, r) for r in curves]
+        self.tol, self.names = tol, list(names)
         #: the ends of the residual axis
         self.limits = _limits(self.residuals, tol)
 
@@ -84,7 +86,7 @@ class ConvergenceDisplay(Display):
         return style
 
     def _curve(self, ax: Axes, residuals: Array, style: Style) -> None:
-        heights = np.clip(np.where(np.isnan(residuals), np.inf, residuals), _LEAST, _MOST)
+        heights = np.clip(residuals, _LEAST, _MOST)
         self.lines_ += ax.plot(np.arange(1, len(heights) + 1), heights, **style)
         if np.any(above := heights > self.limits[1]):
             mark: Style = {"markersize": 7, "clip_on": False, "transform": ax.get_xaxis_transform()}

@@ -66,7 +66,11 @@ class Comparison(NamedTuple):
         return self.difference / self.ours.error if self.ours.error else None
 
 
-def compare(summaries: dict[Cell, Summary]) -> dict[tuple[str, str], list[Comparison | None]]:
+#: Table I by (likelihood, method): comparisons in the order of SETS, then that of the average.
+TableI = dict[tuple[str, str], list[Comparison | None]]
+
+
+def compare(summaries: dict[Cell, Summary]) -> TableI:
     """The rows of Table I: a comparison for each data set, and for the average if all six are there.
 
     Cells without results are None; rows without any are left out.

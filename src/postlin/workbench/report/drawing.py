@@ -59,6 +59,17 @@ class Sheet:
         self.canvas = Canvas(figsize=(_WIDTH, height), layout="constrained")
         self.svg = ""
 
+    def axes(self, *, grid: bool = True) -> Axes:
+        """Return axes that fill the figure."""
+        axes: Axes = self.canvas.subplots()
+        axes.grid(grid)
+        return axes
+
+    def say_empty(self, words: str = "no data") -> None:
+        """Write in the middle of the first axes why there is nothing to see."""
+        axes = self.canvas.axes[0]
+        axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", style="italic")
+
     def legend(self, handles: Sequence[Artist], labels: Sequence[str]) -> None:
         """Put one legend below the axes in place of their own; the figure grows by its lines."""
         for axes in self.canvas.axes:
@@ -87,11 +98,6 @@ def sheet(height: float) -> Iterator[Sheet]:
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # the same SVG at every run
         drawn.canvas.savefig(buffer, format="svg", metadata=nothing)
     drawn.svg = _clean(buffer.getvalue())
-
-
-def say_empty(axes: Axes, words: str = "no data") -> None:
-    """Write in the middle of the axes why there is nothing to see."""
-    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", style="italic")
 
 
 def embed(text: str, prefix: str, alt: str) -> str:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,15 +14,7 @@ from sklearn.metrics import auc, roc_curve
 from postlin._typing import Array
 from postlin.plotting import ConvergenceDisplay, EvidenceDisplay, ReliabilityDisplay
 from postlin.plotting.common import COLOURS, INK, Style, look
-from postlin.workbench.report.drawing import (
-    count,
-    listing,
-    number,
-    power_of_ten,
-    say_empty,
-    sheet,
-    short,
-)
+from postlin.workbench.report.drawing import count, listing, number, power_of_ten, sheet, short
 from postlin.workbench.report.page import Figure
 
 ORANGE, BLUE = COLOURS[:2]
@@ -56,7 +47,7 @@ def reliability(curves: dict[str, tuple[Array, Array]], ones: str = "ones") -> F
         top.set(xlabel="", ylabel=short(f"share of {ones}"))
         bottom.set(xlabel="predicted probability", ylabel="count")
         if not any(len(display.outcome) for display in displays.values()):
-            say_empty(top)
+            drawn.say_empty()
         drawn.legend(_handles(len(displays), markers=True), list(displays))
     shown = "bars are 95 % intervals" if alone else "larger points hold more cases"
     caption = (
@@ -84,7 +75,7 @@ def roc(
         name: f"AUC {auc(*rates[name]):.3f}" if name in rates else "AUC undefined" for name in curves
     }
     with sheet(3.7) as drawn:
-        axes = drawn.canvas.subplots()
+        axes = drawn.axes()
         for k, name in enumerate(curves):
             if name in rates:
                 axes.plot(*rates[name], alpha=0.9, **(_line(k) | {"marker": ""}))
@@ -92,7 +83,7 @@ def roc(
         axes.set(xlabel="false positive rate", xlim=(-0.03, 1.03))
         axes.set(ylabel="true positive rate", ylim=(-0.04, 1.04))
         if not rates:
-            say_empty(axes, "no curve: it needs cases of both classes")
+            drawn.say_empty("no curve: it needs cases of both classes")
         drawn.legend(_handles(len(curves)), [f"{name} ({area})" for name, area in areas.items()])
     parts = [f"{name} has {area}" for name, area in areas.items()]
     caption = f"ROC curves: {axes_mean}, over all thresholds. AUC is the area under the curve; the "
@@ -107,7 +98,7 @@ def evidence_traces(traces: dict[str, list[float]]) -> Figure:
     floor = _floor(finite)
     cut = len(finite) > 0 and floor > finite.min()
     with sheet(3.1) as drawn:
-        axes = drawn.canvas.subplots()
+        axes = drawn.axes()
         for k, values in enumerate(curves.values()):
             x, seen = np.arange(1, len(values) + 1), np.where(np.isfinite(values), values, np.nan)
             style = _line(k)
@@ -117,7 +108,7 @@ def evidence_traces(traces: dict[str, list[float]]) -> Figure:
         axes.set(xlabel="evaluation", ylabel="log evidence")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if len(finite) == 0:
-            say_empty(axes)
+            drawn.say_empty()
         elif cut:
             axes.set_ylim(floor, finite.max() + 0.05 * (finite.max() - floor))
         drawn.legend(_handles(len(curves), markers=True), list(curves))
@@ -148,25 +139,21 @@ def _describe_trace(values: Array) -> str:
 def convergence(panels: dict[str, dict[str, list[float]]], tol: float) -> Figure:
     """Return residuals by iteration, with a panel for each method and a curve for each solver."""
     names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
-    new = partial(ConvergenceDisplay, tol=tol)
-    every = new([_solid(v) for curves in panels.values() for v in curves.values()], names=[])
+    titles = [f"{title}, {name}" for title, curves in panels.items() for name in curves]
+    every = ConvergenceDisplay([v for c in panels.values() for v in c.values()], tol, titles)
     with sheet(0.5 + 1.9 * max(len(panels), 1)) as drawn:
         grid = drawn.canvas.subplots(max(len(panels), 1), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (title, curves) in zip(grid, (panels or {"": {}}).items(), strict=True):
-            display = new([_solid(curves.get(name, [])) for name in names], names=names)
+            display = ConvergenceDisplay([curves.get(name, []) for name in names], tol, names)
             display.limits = every.limits
             display.plot(axes, markevery=[-1])
             _decades(axes)
             axes.set(title=short(title), xlabel="", ylabel="residual")
         grid[-1].set_xlabel("iteration")
         if not any(map(len, every.residuals)):
-            say_empty(grid[0])
+            drawn.say_empty()
         drawn.legend([*display.lines_, display.tolerance_], [*names, f"tolerance {number(tol)}"])
-    parts = [
-        f"{title}, {name}: {_fate(_solid(values), tol)}"
-        for title, curves in panels.items()
-        for name, values in curves.items()
-    ]
+    parts = [f"{n}: {_fate(r, tol)}" for n, r in zip(titles, every.residuals, strict=True)]
     alt = f"Residuals by iteration, tolerance {number(tol)}. {'; '.join(parts) or 'No data'}."
     return Figure(drawn.svg, alt, _residual_caption(every))
 
@@ -190,13 +177,6 @@ def _residual_caption(display: ConvergenceDisplay) -> str:
     return caption
 
 
-def _solid(residuals: list[float]) -> Array:
-    """Return residuals with infinity in place of NaN."""
-    values = np.array(residuals, float)
-    values[np.isnan(values)] = np.inf
-    return values
-
-
 def _fate(residuals: Array, tol: float) -> str:
     if len(residuals) == 0:
         return "no iterations"
@@ -210,17 +190,14 @@ def evidence_surface(draw: Callable[..., EvidenceDisplay], title: str) -> Figure
     ``draw`` draws them into axes: ``plot`` of an ``EvidenceDisplay``, or ``from_estimator``.
     """
     with sheet(3.6) as drawn:
-        axes = drawn.canvas.subplots()
-        axes.grid(False)
+        axes = drawn.axes(grid=False)
         display = draw(ax=axes, cmap=_shades(BLUE, 0.05, 0.8))
         axes.set(title=short(title), ylabel=axes.get_ylabel().replace("constant value", "variance"))
         drawn.legend(*axes.get_legend_handles_labels())
         names = axes.get_xlabel(), axes.get_ylabel()
     values, path = np.ma.masked_invalid(display.log_evidence), np.exp(display.path)
-    alt, caption = (
-        [f"Contours of the log evidence, {title}"],
-        f"{title}: log evidence below its maximum",
-    )
+    alt = [f"Contours of the log evidence, {title}"]
+    caption = f"{title}: log evidence below its maximum"
     if values.count():
         i, j = np.unravel_index(np.argmax(values), values.shape)
         place = (math.exp(display.axis0[j]), math.exp(display.axis1[i]))
@@ -242,8 +219,7 @@ def synthetic(
     ``density[i, j]`` is at (axis1[i], axis2[j]); ``path`` has one row for each iteration.
     """
     with sheet(4.1) as drawn:
-        axes = drawn.canvas.subplots()
-        axes.grid(False)
+        axes = drawn.axes(grid=False)
         levels = np.array(_PARTS) * density.max()
         if levels[0] > 0:
             levels[-1] *= 1 + 1e-9  # else rounding may leave a hole at the top
@@ -253,8 +229,7 @@ def synthetic(
         (ellipse,) = axes.plot(*_ellipse(mean, covariance), color=ORANGE)
         (steps,) = axes.plot(*path.T, "x-", color=BLUE, linewidth=0.8, markersize=5, mew=1.3)
         (cross,) = axes.plot(*mean, "x", color=ORANGE, markersize=9, mew=2.2)
-        axes.set_aspect("equal")
-        axes.set_xlabel("f₁")
+        axes.set(aspect="equal", xlabel="f₁")
         axes.set_ylabel("f₂", rotation=0, va="center")
         handles = [Patch(facecolor=INK, alpha=0.25), steps, cross, ellipse]
         drawn.legend(handles, ["posterior density", "parallel means", "PL mean", "PL, 3σ ellipse"])
@@ -290,12 +265,11 @@ def confusion_matrix(counts: np.ndarray, classes: tuple[str, ...], title: str) -
     if len(set(names)) < len(names):
         names = [str(k) for k in range(1, len(names) + 1)]
     with sheet(3.3) as drawn:
-        axes = drawn.canvas.subplots()
-        axes.grid(False)
+        axes = drawn.axes(grid=False)
         if counts.sum():
             _draw_counts(axes, counts)
         else:
-            say_empty(axes)
+            drawn.say_empty()
         _name_classes(axes, names)
         axes.set(xlabel="predicted", ylabel="class", title=short(title))
     caption = (

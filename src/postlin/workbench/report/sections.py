@@ -8,26 +8,11 @@ import numpy as np
 import postlin
 from postlin._typing import Array
 from postlin.plotting import EvidenceDisplay
-from postlin.workbench.evaluation.diagnostics import (
-    ProblemHistory,
-    convergence_histories,
-    problem_histories,
-)
+from postlin.workbench.evaluation import diagnostics, scores
 from postlin.workbench.evaluation.folds import Data, Results, Task
 from postlin.workbench.evaluation.methods import LIKELIHOODS, SOFTMAX, STRATEGIES, make_classifier
-from postlin.workbench.evaluation.scores import (
-    COLUMNS,
-    Cell,
-    ClassScore,
-    Score,
-    Summary,
-    class_scores,
-    confusion,
-    event,
-    group,
-    pooled,
-)
-from postlin.workbench.paper.results import PAPER, SETS, Comparison, Timing
+from postlin.workbench.evaluation.scores import COLUMNS, Cell, Score, Summary, group, pooled
+from postlin.workbench.paper.results import PAPER, SETS, Comparison, TableI, Timing
 from postlin.workbench.paper.synthetic import Example
 from postlin.workbench.report import figures
 from postlin.workbench.report.drawing import count, listing, number, short
@@ -38,12 +23,9 @@ FOOTER = f"Made by postlin {postlin.__version__}. One file, no network, no scrip
 SHORT = {name: name.replace("_", " ") for name in (*LIKELIHOODS, SOFTMAX, *STRATEGIES)}
 #: Decimals of the scores that are not shown with three.
 _DECIMALS = {"log_evidence": 1, "seconds": 2}
-#: Up to this many classes have a curve of their own, those with most rows first.
-_CURVES = 8
-#: Up to this many classes are named in the text.
-_NAMED = 8
-#: The longest name of a class in a legend.
-_LONGEST = 21
+#: Up to this many classes have a curve of their own, those with most rows first, and up to this many
+#: are named in the text; the longest name of a class in a legend.
+_CURVES, _NAMED, _LONGEST = 8, 8, 21
 #: Cells that differ from the paper by more than this are marked.
 _DIFFERENT = 0.015
 _TOL = 1e-8
@@ -69,14 +51,12 @@ def summary_rows(summaries: dict[Cell, Summary]) -> tuple[list[str], list[list[s
     for cell, summary in summaries.items():
         names = [cell.method, SHORT[cell.likelihood]]
         names += [SHORT[cell.multi_class]] if cell.multi_class else []
-        scores = [with_error(getattr(summary, name), _DECIMALS.get(name, 3)) for name in COLUMNS]
-        rows.append([*names, *scores, f"{summary.converged}/{summary.folds}"])
+        names += [with_error(getattr(summary, name), _DECIMALS.get(name, 3)) for name in COLUMNS]
+        rows.append([*names, f"{summary.converged}/{summary.folds}"])
     return [*header, "converged"], rows
 
 
-def comparison_rows(
-    table: dict[tuple[str, str], list[Comparison | None]], seeds: int
-) -> tuple[list[str], list[list[str]]]:
+def comparison_rows(table: TableI, seeds: int) -> tuple[list[str], list[list[str]]]:
     """Return Table I with our errors and, in brackets, the paper's error and the difference."""
     rows = [
         [SHORT[likelihood], method, *(_compared(cell, seeds) for cell in cells)]
@@ -151,25 +131,33 @@ def classes_section(data: Data, summaries: dict[Cell, Summary], results: Results
     """Return the scores of each class: all of them for the best method, recall for every method."""
     best = min(summaries, key=lambda cell: summaries[cell].nlpd.mean)
     predictions = {cell: pooled(folds) for cell, folds in group(results).items()}
-    scores = {cell: class_scores(*pair) for cell, pair in predictions.items()}
+    found = {cell: scores.class_scores(*pair) for cell, pair in predictions.items()}
     name, (y, p) = spoken(best), predictions[best]
     text = [f"The figures show {name}, which has the lowest NLPD."]
     shown = np.sort(np.argsort(-np.bincount(data.codes), kind="stable")[:_CURVES])
     if len(data.classes) > _CURVES:
         text.append(f"There are curves for the {_CURVES} classes with most rows.")
     curves = {_in_legend(data.classes, k): ((y == k).astype(float), p[:, k]) for k in shown}
+    rows = [
+        [label, str(score[0]), *map(_digits, score[1:])]
+        for label, score in zip(data.classes, found[best], strict=True)
+    ]
+    caption = (
+        f"Classes one by one, {name}. Recall is the share of a class that is recognised, precision the "
+        "share of correct predictions of it; NLPD is over the rows of the class."
+    )
     items: list[Figure | Table] = [
-        _one_by_one(data, scores[best], name),
-        figures.confusion_matrix(confusion(y, p), data.classes, name),
+        Table(["class", "rows", "recall", "precision", "NLPD"], rows, caption),
+        figures.confusion_matrix(scores.confusion(y, p), data.classes, name),
         figures.reliability(curves, "the class"),
         figures.roc(curves, "the share of a class found against the share of others mistaken for it"),
     ]
-    if len(scores) > 1:
+    if len(found) > 1:
         rows = [
             [label, str(of_class[0].rows), *(_digits(s.recall) for s in of_class)]
-            for label, *of_class in zip(data.classes, *scores.values(), strict=True)
+            for label, *of_class in zip(data.classes, *found.values(), strict=True)
         ]
-        header = ["class", "rows", *map(spoken, scores)]
+        header = ["class", "rows", *map(spoken, found)]
         items.append(Table(header, rows, "Recall of each class by each method."))
     return Section("Classes", text, items)
 
@@ -180,18 +168,6 @@ def _in_legend(classes: tuple[str, ...], k: int) -> str:
     return f"{k + 1}: {name}" if name.endswith("…") else name
 
 
-def _one_by_one(data: Data, scores: list[ClassScore], name: str) -> Table:
-    rows = [
-        [label, str(s.rows), _digits(s.recall), _digits(s.precision), _digits(s.nlpd)]
-        for label, s in zip(data.classes, scores, strict=True)
-    ]
-    caption = (
-        f"Classes one by one, {name}. Recall is the share of a class that is recognised, precision the "
-        "share of correct predictions of it; NLPD is over the rows of the class."
-    )
-    return Table(["class", "rows", "recall", "precision", "NLPD"], rows, caption)
-
-
 def _digits(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
@@ -199,10 +175,9 @@ def _digits(value: float | None) -> str:
 def curves_section(data: Data, results: Results) -> Section:
     """Return reliability, ROC (for two classes) and evidence traces of every method."""
     cells = {spoken(cell): folds for cell, folds in group(results).items()}
-    curves = {name: event(*pooled(folds)) for name, folds in cells.items()}
-    traces = figures.evidence_traces(
-        {name: next(iter(folds.values())).trace for name, folds in cells.items()}
-    )
+    curves = {name: scores.event(*pooled(folds)) for name, folds in cells.items()}
+    first = {name: next(iter(folds.values())).trace for name, folds in cells.items()}
+    traces = figures.evidence_traces(first)
     text = "The predictions of all held-out rows are pooled. The evidence traces are of the first fold"
     if len(data.classes) > 2:
         text += (
@@ -231,7 +206,7 @@ def _one_problem(data: Data, X: Array, likelihood: str) -> Section:
     """Return PL and EP with the noisy threshold, and the evidence surface."""
     model = make_classifier("PPL", likelihood).fit(X, data.codes)
     threshold = make_classifier("PPL", "noisy_threshold").fit(X, data.codes)
-    panels = convergence_histories(X, threshold.y_train_, threshold.kernel_.theta)
+    panels = diagnostics.convergence_histories(X, threshold.y_train_, threshold.kernel_.theta)
     text = (
         "The noisy threshold at the parameters that PPL learned from all rows: posterior linearisation "
         "and EP, each by plain parallel iteration, of which the paper runs ten iterations, and as "
@@ -239,12 +214,8 @@ def _one_problem(data: Data, X: Array, likelihood: str) -> Section:
     )
     axes = ("length_scale", "constant_value")
     surface = partial(EvidenceDisplay.from_estimator, model, axes, grid_resolution=21)
-    title = f"PPL {SHORT[likelihood]}, {data.name}"
-    return Section(
-        "Inside inference",
-        [text],
-        [figures.convergence(panels, _TOL), figures.evidence_surface(surface, title)],
-    )
+    contours = figures.evidence_surface(surface, f"PPL {SHORT[likelihood]}, {data.name}")
+    return Section("Inside inference", [text], [figures.convergence(panels, _TOL), contours])
 
 
 def _many_problems(data: Data, X: Array, cells: list[Cell]) -> Section:
@@ -255,11 +226,13 @@ def _many_problems(data: Data, X: Array, cells: list[Cell]) -> Section:
         if strategy not in likelihoods:
             continue
         model = make_classifier("PPL", likelihoods[strategy], multi_class=strategy)
-        problems = problem_histories(model.fit(X, np.array(data.classes)[data.codes]))
+        problems = diagnostics.problem_histories(model.fit(X, np.array(data.classes)[data.codes]))
         slowest = max(problems, key=lambda problem: len(problem.ours))
         title = f"{SHORT[strategy]}: {slowest.name}"
         panels[title] = {"plain iteration": slowest.plain, "postlin": slowest.ours}
-        rows += [_learned(strategy, problem) for problem in problems]
+        for problem in problems:
+            values = *map(number, np.exp(problem.theta)), number(problem.log_evidence, 4)
+            rows.append([problem.name, SHORT[strategy], *values, "yes" if problem.converged else "NO"])
     text = (
         "PPL learned from all rows. The figure shows the problem that takes most iterations, from the "
         "prior at the learned parameters, by plain parallel iteration and as postlin iterates; the "
@@ -270,15 +243,7 @@ def _many_problems(data: Data, X: Array, cells: list[Cell]) -> Section:
     return Section("Inside inference", [text], [figures.convergence(panels, _TOL), table])
 
 
-def _learned(strategy: str, problem: ProblemHistory) -> list[str]:
-    variance, length = np.exp(problem.theta)
-    values = [number(variance), number(length), number(problem.log_evidence, 4)]
-    return [problem.name, SHORT[strategy], *values, "yes" if problem.converged else "NO"]
-
-
-def table_section(
-    table: dict[tuple[str, str], list[Comparison | None]], protocol: str, seeds: int
-) -> Section:
+def table_section(table: TableI, protocol: str, seeds: int) -> Section:
     """Return Table I beside the paper's, and why cells may differ."""
     header, rows = comparison_rows(table, seeds)
     marked = frozenset(
