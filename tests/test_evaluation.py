@@ -136,10 +136,10 @@ def test_runs_resume_and_do_not_depend_on_the_number_of_processes(tmp_path):
     data = {"crab": built_in("crab")}
     tasks = [task(fold=k) for k in range(3)]
     seen = []
-    one = run(data, tasks[:2], Store(tmp_path / "f"), report=lambda s: seen.append(s.done))
+    one = run(data, tasks[:2], Store(tmp_path / "f"), report=lambda done, *_: seen.append(done))
     assert seen == [0, 1, 2]
     calls = []
-    again = run(data, tasks, Store(tmp_path / "f"), report=lambda s: calls.append(s.done))
+    again = run(data, tasks, Store(tmp_path / "f"), report=lambda done, *_: calls.append(done))
     assert calls == [2, 3]
     assert {t: again[t] for t in tasks[:2]} == one
     parallel = run(data, tasks, Store(None), jobs=2)

@@ -140,7 +140,7 @@ def test_results_of_many_classes_are_stored_and_read_as_they_were(tmp_path, data
     tasks = [task(fold=k) for k in range(2)]
     seen = []
     first = run({"iris": data}, tasks[:1], Store(tmp_path / "f"))
-    again = run({"iris": data}, tasks, Store(tmp_path / "f"), report=lambda s: seen.append(s.done))
+    again = run({"iris": data}, tasks, Store(tmp_path / "f"), report=lambda done, *_: seen.append(done))
     assert seen == [1, 2]
     assert again[tasks[0]] == first[tasks[0]]
     assert list(group(again)) == [Cell("iris", "PPL", "probit", "one_vs_rest")]

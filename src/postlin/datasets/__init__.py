@@ -49,9 +49,7 @@ _RECIPES: dict[str, _Recipe] = {
         lambda label: "normal" if label == "Normal" else "not normal",
         "Thyroid function, 215 patients, 5 laboratory tests: normal or not (hyper or hypo).",
     ),
-}
-
-_MANY: dict[str, _Recipe] = {
+    # From here on, data sets with more than two classes.
     "glass_types": _Recipe(
         str,
         "Forensic glass, 214 fragments, 9 features, with its six types: building windows, float "
@@ -59,16 +57,14 @@ _MANY: dict[str, _Recipe] = {
         "glass",
     ),
     "thyroid_types": _Recipe(
-        str,
-        "Thyroid function, 215 patients, 5 laboratory tests: normal, hyper or hypo.",
-        "thyroid",
+        str, "Thyroid function, 215 patients, 5 laboratory tests: normal, hyper or hypo.", "thyroid"
     ),
 }
 
 #: The paper's data sets, with two classes each.
-NAMES: tuple[str, ...] = tuple(_RECIPES)
+NAMES: tuple[str, ...] = tuple(_RECIPES)[:6]
 #: Two of them with all their classes.
-MANY_CLASSES: tuple[str, ...] = tuple(_MANY)
+MANY_CLASSES: tuple[str, ...] = tuple(_RECIPES)[6:]
 
 
 def load(name: str) -> Bunch:
@@ -81,13 +77,11 @@ def load(name: str) -> Bunch:
     >>> crab.X.shape, sorted(set(crab.y.tolist()))
     ((200, 6), ['F', 'M'])
     """
-    recipes = _RECIPES | _MANY
-    if name not in recipes:
-        raise ValueError(f"name must be one of {', '.join(map(repr, recipes))}, got {name!r}.")
-    recipe = recipes[name]
+    if name not in _RECIPES:
+        raise ValueError(f"name must be one of {', '.join(map(repr, _RECIPES))}, got {name!r}.")
+    recipe = _RECIPES[name]
     path = files("postlin.datasets").joinpath("data", f"{recipe.file or name}.csv")
-    text = path.read_text(encoding="utf-8")
-    header, *rows = csv.reader(text.splitlines())
+    header, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines())
     X = np.array([[float(cell) if cell else np.nan for cell in row[:-1]] for row in rows])
     X = np.where(np.isnan(X), np.nanmedian(X, axis=0), X)
     y = np.array([recipe.to_class(row[-1]) for row in rows])

@@ -208,9 +208,13 @@ def _axis(column: Array, margin: float, n: int) -> Array:
 def _responses(
     estimator: Fitted, wanted: tuple[str, ...], axis0: Array, axis1: Array
 ) -> dict[str, Array]:
-    """Return each wanted response on the grid of the two axes."""
+    """Return each wanted response on the grid, with column names if a data frame was fitted."""
     shape = len(axis1), len(axis0)
-    grid = _all_points(axis0, axis1, getattr(estimator, "feature_names_in_", None))
+    grid: Array | DataFrame = np.stack(np.meshgrid(axis0, axis1), axis=-1).reshape(-1, 2)
+    if hasattr(estimator, "feature_names_in_"):
+        from pandas import DataFrame
+
+        grid = DataFrame(grid, columns=estimator.feature_names_in_)
     found = {}
     for name in wanted:
         if name == "probability":
@@ -220,16 +224,6 @@ def _responses(
             variance = common.classifier_of(estimator).latent_mean_and_variance(rows).variance
             found[name] = np.sqrt(variance).reshape(shape)
     return found
-
-
-def _all_points(axis0: Array, axis1: Array, names: np.ndarray | None) -> Array | DataFrame:
-    """Return the points of the grid; with column names if the estimator was fitted to a data frame."""
-    points = np.stack(np.meshgrid(axis0, axis1), axis=-1).reshape(-1, 2)
-    if names is None:
-        return points
-    from pandas import DataFrame
-
-    return DataFrame(points, columns=names)
 
 
 def _panels(ax: AxesOrPanels, n: int, height: float) -> list[Axes]:

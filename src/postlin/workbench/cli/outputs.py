@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from postlin._files import write_atomically
 from postlin.workbench.cli.inputs import BadInputError
-from postlin.workbench.evaluation.folds import Progress
+from postlin.workbench.evaluation.folds import Report, Task
 from postlin.workbench.evaluation.scores import COLUMNS, Cell, Summary
 from postlin.workbench.report.sections import spoken
 
@@ -27,7 +27,7 @@ notes = Console(stderr=True)
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[Progress], None]]:
+def progress(what: str) -> Iterator[Report]:
     """Show a bar with the remaining time on standard error; call the result to move it."""
     columns = (
         bars.TextColumn("{task.description}"),
@@ -40,9 +40,9 @@ def progress(what: str) -> Iterator[Callable[[Progress], None]]:
     with bars.Progress(*columns, console=notes, transient=not notes.is_terminal) as bar:
         handle = bar.add_task(what, total=None)
 
-        def report(state: Progress) -> None:
-            label = f"{state.task.data} {spoken(state.task)}" if state.task else what
-            bar.update(handle, completed=state.done, total=state.total, description=label)
+        def report(done: int, total: int, task: Task | None) -> None:
+            label = f"{task.data} {spoken(task)}" if task else what
+            bar.update(handle, completed=done, total=total, description=label)
 
         yield report
 

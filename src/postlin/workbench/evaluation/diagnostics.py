@@ -27,8 +27,7 @@ def convergence_histories(X: Array, y: Array, theta: Array) -> dict[str, dict[st
         found = infer(K, y, likelihood="noisy_threshold", inference=rule, schedule=schedule)
         return found.history.residuals
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return {
             name: {"plain iteration": residuals(plain, _PLAIN), "postlin": residuals(ours, Parallel())}
             for name, (plain, ours) in rules.items()

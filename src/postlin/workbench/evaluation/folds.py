@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
@@ -82,6 +82,8 @@ class FoldResult:
 
 
 Results = dict[Task, FoldResult]
+#: What is called with the numbers of finished and of all tasks, and with the task that has just ended.
+Report = Callable[[int, int, Task | None], object]
 
 
 def paper_folds(n: int, k: int, seed: int) -> list[np.ndarray]:
@@ -117,14 +119,18 @@ def run_fold(data: Data, task: Task) -> FoldResult:
     """Fit on the rows of the other folds and predict those of this one."""
     test = held_out(data, task)
     train = np.setdiff1d(np.arange(len(data.codes)), test)
-    _check_classes(data, train, task)
+    unseen = np.setdiff1d(np.arange(len(data.classes)), data.codes[train])
+    if len(unseen):
+        raise ValueError(
+            f"fold {task.fold + 1} of {task.n_folds} leaves no row of class "
+            f"{data.classes[unseen[0]]!r} to learn from: leave that class out, or merge it with "
+            "another."
+        )
     X = scale(data.X, task.scaling, train)
-    model = make_classifier(
-        task.method, task.likelihood, task.protocol, task.small_variance, task.multi_class
-    )
+    settings = task.protocol, task.small_variance, task.multi_class
+    model = make_classifier(task.method, task.likelihood, *settings)
     start = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # ``converged`` tells what the warnings would
+    with warnings.catch_warnings(action="ignore"):  # ``converged`` tells what the warnings would
         model.fit(X[train], data.codes[train])
     seconds = time.perf_counter() - start
     p = model.predict_proba(X[test])
@@ -139,17 +145,6 @@ def run_fold(data: Data, task: Task) -> FoldResult:
     )
 
 
-def _check_classes(data: Data, train: np.ndarray, task: Task) -> None:
-    """Raise ``ValueError`` where the training rows lack a class."""
-    unseen = np.setdiff1d(np.arange(len(data.classes)), data.codes[train])
-    if len(unseen):
-        raise ValueError(
-            f"fold {task.fold + 1} of {task.n_folds} leaves no row of class "
-            f"{data.classes[unseen[0]]!r} to learn from: leave that class out, or merge it with "
-            "another."
-        )
-
-
 def _mean_trace(traces: list[list[float]]) -> list[float]:
     """The mean log evidence by evaluation; a search that has ended counts with its best value."""
     longest = max(map(len, traces))
@@ -157,21 +152,10 @@ def _mean_trace(traces: list[list[float]]) -> list[float]:
     return [float(v) for v in np.mean(padded, axis=0)] if padded else []
 
 
-class Progress(NamedTuple):
-    """How far a run is, and which task has just ended."""
-
-    done: int
-    total: int
-    task: Task | None
-
-
 def fingerprint(data: Data, task: Task) -> str:
     """A digest of everything that the result of a task depends on."""
-    digest = hashlib.sha256()
-    digest.update(json.dumps([postlin.__version__, task.as_dict()], sort_keys=True).encode())
-    digest.update(data.X.tobytes())
-    digest.update(data.codes.tobytes())
-    return digest.hexdigest()
+    about = json.dumps([postlin.__version__, task.as_dict()], sort_keys=True).encode()
+    return hashlib.sha256(about + data.X.tobytes() + data.codes.tobytes()).hexdigest()
 
 
 class Store:
@@ -180,6 +164,8 @@ class Store:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._known: dict[str, FoldResult] = {}
+        #: The stored result of a fingerprint, or None.
+        self.get = self._known.get
         content = path.read_bytes() if path is not None and path.exists() else b""
         #: Whether the file ends in the middle of a line, as after a kill.
         self._cut = not content.endswith(b"\n") and bool(content)
@@ -189,10 +175,6 @@ class Store:
                 self._known[record["fingerprint"]] = FoldResult(**record["result"])
             except (ValueError, KeyError, TypeError):
                 continue  # a line cut short
-
-    def get(self, key: str) -> FoldResult | None:
-        """The stored result, or None."""
-        return self._known.get(key)
 
     def add(self, key: str, task: Task, result: FoldResult) -> None:
         """Keep a result; it is on disk when this returns."""
@@ -215,7 +197,7 @@ def run(
     *,
     jobs: int = 1,
     dask: str | None = None,
-    report: Callable[[Progress], None] = lambda progress: None,
+    report: Report = lambda done, total, task: None,
 ) -> Results:
     """The results of all tasks, in their order; those in the store are not computed again.
 
@@ -224,7 +206,7 @@ def run(
     keys = {task: fingerprint(data[task.data], task) for task in tasks}
     results = {task: stored for task in tasks if (stored := store.get(keys[task])) is not None}
     waiting = [task for task in tasks if task not in results]
-    report(Progress(len(results), len(tasks), None))
+    report(len(results), len(tasks), None)
     with ExitStack() as stack:
         if dask is not None:
             stack.enter_context(_client(dask))
@@ -236,7 +218,7 @@ def run(
         for task, result in finished:
             store.add(keys[task], task, result)
             results[task] = result
-            report(Progress(len(results), len(tasks), task))
+            report(len(results), len(tasks), task)
     return {task: results[task] for task in tasks}
 
 

@@ -21,6 +21,11 @@ JOINT_METHODS, SOFTMAX = ("L", "PPL"), "softmax"
 SMALL_VARIANCE = 1e-2
 #: Iterations and quadrature order of the paper's protocol.
 _PAPER_ITERATIONS, _PAPER_ORDER = 10, 10
+_PAPER_LIKELIHOODS: dict[str, BinaryLikelihood] = {
+    "probit": Probit(),
+    "logit": Logit(order=_PAPER_ORDER),
+    "noisy_threshold": NoisyThreshold(0.01),
+}
 
 
 def possible(method: str, likelihood: str) -> bool:
@@ -42,38 +47,20 @@ def make_classifier(
     by BFGS with finite differences. ``multi_class`` is None for two classes; with ``"joint"`` the
     likelihood is softmax.
     """
+    paper = protocol == "paper"
+    rule: Rule = Laplace() if method == "L" else PL(evidence_order=_PAPER_ORDER) if paper else PL()
+    if method.endswith("EP"):
+        rule = EP(negative_sites="small_variance", small_variance=small_variance) if paper else EP()
     if multi_class == "joint":
-        return GPClassifier(inference=_rule(method), multi_class=multi_class)
+        return GPClassifier(inference=rule, multi_class=multi_class)
     schedule = Sequential if method.startswith("S") else Parallel
-    if protocol == "converged":
-        return GPClassifier(
-            likelihood=likelihood,
-            inference=_rule(method),
-            schedule=schedule(),
-            multi_class=multi_class or "one_vs_rest",
-        )
+    if not paper:
+        way = multi_class or "one_vs_rest"
+        return GPClassifier(likelihood=likelihood, inference=rule, schedule=schedule(), multi_class=way)
     return GPClassifier(
-        likelihood=_paper_likelihood(likelihood),
-        inference=_paper_rule(method, small_variance),
+        likelihood=_PAPER_LIKELIHOODS[likelihood],
+        inference=rule,
         # Laplace is Newton's method, which textbooks run to convergence.
         schedule=schedule(None if method == "L" else _PAPER_ITERATIONS),
         optimizer="bfgs_finite_differences",
     )
-
-
-def _rule(method: str) -> Rule:
-    return Laplace() if method == "L" else EP() if method.endswith("EP") else PL()
-
-
-def _paper_rule(method: str, small_variance: float) -> Rule:
-    if method.endswith("EP"):
-        return EP(negative_sites="small_variance", small_variance=small_variance)
-    return Laplace() if method == "L" else PL(evidence_order=_PAPER_ORDER)
-
-
-def _paper_likelihood(name: str) -> BinaryLikelihood:
-    return {
-        "probit": Probit(),
-        "logit": Logit(order=_PAPER_ORDER),
-        "noisy_threshold": NoisyThreshold(0.01),
-    }[name]

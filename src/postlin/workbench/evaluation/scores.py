@@ -78,8 +78,7 @@ def error_rate(y: Array, p: Array) -> float:
 def log_densities(y: Array, p: Array) -> Array:
     """The log probability of the observed label, for each row."""
     of_label = by_class(p)[np.arange(len(y)), np.asarray(y, int)]
-    logs: Array = np.log(np.maximum(of_label, np.finfo(float).tiny))
-    return logs
+    return np.asarray(np.log(np.maximum(of_label, np.finfo(float).tiny)))
 
 
 def negative_log_density(y: Array, p: Array) -> float:
@@ -124,10 +123,8 @@ def calibration_score(y: Array, p: Array) -> Score:
 def confusion(y: Array, p: Array) -> np.ndarray:
     """Counts (C, C): the number of rows of class i whose most probable class is j."""
     p = by_class(p)
-    counts: np.ndarray = confusion_matrix(
-        np.asarray(y, int), np.argmax(p, axis=1), labels=range(p.shape[1])
-    )
-    return counts
+    counts = confusion_matrix(np.asarray(y, int), np.argmax(p, axis=1), labels=range(p.shape[1]))
+    return np.asarray(counts)
 
 
 def class_scores(y: Array, p: Array) -> list[ClassScore]:
@@ -181,9 +178,8 @@ def _over_seeds(folds: Results, score: Callable[[FoldResult], float]) -> Score:
     by_seed: dict[int, list[float]] = defaultdict(list)
     for task, result in folds.items():
         by_seed[task.seed].append(score(result))
-    if len(by_seed) == 1:
-        return over_folds(next(iter(by_seed.values())))
-    return over_folds([float(np.mean(values)) for values in by_seed.values()])
+    one, *others = by_seed.values()
+    return over_folds([float(np.mean(values)) for values in (one, *others)] if others else one)
 
 
 def over_folds(values: list[float]) -> Score:

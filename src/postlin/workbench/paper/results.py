@@ -117,8 +117,7 @@ def timings(protocol: Protocol, repeats: int = 3) -> list[Timing]:
         for method in METHODS:
             model = make_classifier(method, "probit", protocol)
             start = time.perf_counter()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 model.fit(X, y)
             rounds[method].append(time.perf_counter() - start)
     return [Timing(m, float(np.median(rounds[m])), PAPER_SECONDS[m]) for m in METHODS]

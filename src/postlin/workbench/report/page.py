@@ -1,8 +1,6 @@
 """What a report is made of, and the HTML page that shows it."""
 
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from itertools import groupby
 
 from jinja2 import Environment, PackageLoader
@@ -55,17 +53,12 @@ class Section:
 
 def render(title: str, lead: str, sections: list[Section], footer: str) -> str:
     """Return the report as one HTML document, in which all text is escaped."""
-    style = files("postlin.workbench.report").joinpath("page.css").read_text(encoding="utf-8")
-    page = _environment().get_template("page.html.j2")
-    return page.render(title=title, lead=lead, sections=sections, footer=footer, style=Markup(style))
-
-
-@cache
-def _environment() -> Environment:
     loader = PackageLoader("postlin.workbench.report", "")
-    return Environment(
+    pages = Environment(
         loader=loader, autoescape=True, finalize=_possible, trim_blocks=True, lstrip_blocks=True
     )
+    page = pages.get_template("page.html.j2")
+    return page.render(title=title, lead=lead, sections=sections, footer=footer)
 
 
 def _possible(value: object) -> object:

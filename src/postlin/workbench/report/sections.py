@@ -195,8 +195,7 @@ def curves_section(data: Data, results: Results) -> Section:
 
 def inference_section(data: Data, X: Array, cells: list[Cell]) -> Section:
     """Return how inference converges, and what is learned, with PPL on all rows."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the table and the figures show what they say
+    with warnings.catch_warnings(action="ignore"):  # the table and the figures show what they say
         if len(data.classes) > 2:
             return _many_problems(data, X, cells)
         return _one_problem(data, X, cells[0].likelihood)
