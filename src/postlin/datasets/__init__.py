@@ -104,5 +104,4 @@ def whiten(X: Array) -> Array:
             "X cannot be whitened: a column is constant or a combination of others; drop it first."
         )
     # Rotated back to the axes of X, so that features keep their meaning.
-    whitened: Array = left @ right * np.sqrt(len(centred))
-    return whitened
+    return np.asarray(left @ right * np.sqrt(len(centred)))

@@ -4,12 +4,10 @@ Every display keeps its data. ``plot`` draws them, into new axes or into those t
 ``ax_`` and ``figure_`` hold afterwards.
 """
 
-from postlin.plotting.convergence import ConvergenceDisplay
 from postlin.plotting.decision import DecisionDisplay
-from postlin.plotting.evidence import EvidenceDisplay
-from postlin.plotting.leave_one_out import LeaveOneOutDisplay
-from postlin.plotting.relevance import RelevanceDisplay
+from postlin.plotting.fitting import ConvergenceDisplay, EvidenceDisplay
 from postlin.plotting.reliability import ReliabilityDisplay
+from postlin.plotting.training_data import LeaveOneOutDisplay, RelevanceDisplay
 
 __all__ = [
     "ConvergenceDisplay",

@@ -53,6 +53,7 @@ class ReliabilityDisplay(Display):
             self.mean_probability = np.bincount(bins, self.probability, n) / self.count
             self.frequency = np.bincount(bins, self.outcome, n) / self.count
         self.low, self.high = wilson(self.frequency, self.count)
+        self._rows = f"{len(self.outcome)} rows" + (f", {self.source}" if self.source else "")
 
     @classmethod
     def from_estimator(
@@ -77,10 +78,9 @@ class ReliabilityDisplay(Display):
         if n_bins < 1:
             raise ValueError(f"n_bins must be 1 or more, got {n_bins!r}.")
         if y is None:
-            p, labels = model.loo_predict_proba_, common.training_labels(model)
+            p, labels, source = model.loo_predict_proba_, common.training_labels(model), "leave one out"
         else:
-            p, labels = estimator.predict_proba(X), np.asarray(y)
-        source = "leave one out" if y is None else "given rows"
+            p, labels, source = estimator.predict_proba(X), np.asarray(y), "given rows"
         outcome, chosen, event = _event(model.classes_, p, labels, pos_label)
         edges = np.linspace(0.0, 1.0, n_bins + 1)
         return cls(outcome, chosen, edges, event, source).plot(ax, **kwargs)
@@ -135,10 +135,6 @@ class ReliabilityDisplay(Display):
         faint: Style = {"color": style["color"], "marker": style["marker"], "alpha": 0.65}
         ax.scatter(p, f, sizes, linewidths=0, **faint)
         return ax.plot(p, f, **(style | {"marker": ""}))[0]
-
-    @property
-    def _rows(self) -> str:
-        return f"{len(self.outcome)} rows" + (f", {self.source}" if self.source else "")
 
     def _histogram(self, ax: Axes) -> None:
         """Draw the histogram in inset axes above ``ax``, so that it moves with them."""

@@ -15,18 +15,12 @@ import postlin
 from postlin import datasets
 from postlin.estimator.classifier import GPClassifier
 from postlin.workbench.cli import inputs, outputs
-from postlin.workbench.cli.evaluate import evaluate
-from postlin.workbench.cli.reproduce import reproduce
+from postlin.workbench.cli.experiments import evaluate, reproduce
 from postlin.workbench.evaluation.methods import make_classifier
 
 _MODEL = Path("model.postlin")
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Gaussian process classification by posterior linearisation, EP and Laplace.",
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(evaluate)
 
 

@@ -83,17 +83,14 @@ def parse(text: str, known: tuple[str, ...], what: str) -> list[str]:
 
 def combinations(methods: str, likelihoods: str) -> list[tuple[str, str]]:
     """The possible (method, likelihood) pairs; having none is an error."""
-    pairs = [
-        (method, likelihood)
-        for likelihood in parse(likelihoods, LIKELIHOODS, "--likelihoods")
-        for method in parse(methods, METHODS, "--methods")
-    ]
-    usable = [pair for pair in pairs if possible(*pair)]
-    if not usable:
+    known = parse(likelihoods, LIKELIHOODS, "--likelihoods")
+    wanted = parse(methods, METHODS, "--methods")
+    pairs = [(m, likelihood) for likelihood in known for m in wanted if possible(m, likelihood)]
+    if not pairs:
         raise BadInputError(
             "L cannot use noisy_threshold, whose gradient is zero almost everywhere: use PPL or PEP."
         )
-    return usable
+    return pairs
 
 
 def choices(

@@ -18,25 +18,17 @@ from postlin.workbench.evaluation.folds import Report, Task
 from postlin.workbench.evaluation.scores import COLUMNS, Cell, Summary
 from postlin.workbench.report.sections import spoken
 
-#: Where the output is not a terminal, tables are wide enough for their numbers.
-_WIDTH = 160
-
-#: Tables go to standard output, remarks to standard error; results for programs go to files.
-console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+#: Tables go to standard output, remarks to standard error; results for programs go to files. Where the
+#: output is not a terminal, tables are wide enough for their numbers.
+console = Console(width=None if sys.stdout.isatty() else 160)
 notes = Console(stderr=True)
 
 
 @contextmanager
 def progress(what: str) -> Iterator[Report]:
     """Show a bar with the remaining time on standard error; call the result to move it."""
-    columns = (
-        bars.TextColumn("{task.description}"),
-        bars.BarColumn(),
-        bars.MofNCompleteColumn(),
-        bars.TimeElapsedColumn(),
-        bars.TextColumn("left"),
-        bars.TimeRemainingColumn(),
-    )
+    times = bars.TimeElapsedColumn(), "left", bars.TimeRemainingColumn()
+    columns = "{task.description}", bars.BarColumn(), bars.MofNCompleteColumn(), *times
     with bars.Progress(*columns, console=notes, transient=not notes.is_terminal) as bar:
         handle = bar.add_task(what, total=None)
 

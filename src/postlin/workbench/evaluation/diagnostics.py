@@ -35,10 +35,7 @@ def convergence_histories(X: Array, y: Array, theta: Array) -> dict[str, dict[st
 
 
 class ProblemHistory(NamedTuple):
-    """Residuals of one problem at the learned hyperparameters, by plain iteration and by our solver.
-
-    Both start from the prior.
-    """
+    """Residuals of a problem at learned hyperparameters, from the prior, plain and by our solver."""
 
     name: str
     theta: Array

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
@@ -101,8 +101,7 @@ def held_out(data: Data, task: Task) -> np.ndarray:
     with warnings.catch_warnings():
         # A class with fewer rows than there are folds is absent from some held-out parts.
         warnings.filterwarnings("ignore", message="The least populated class")
-        rows: np.ndarray = list(splitter.split(data.X, data.codes))[task.fold][1]
-    return rows
+        return np.asarray(list(splitter.split(data.X, data.codes))[task.fold][1])
 
 
 def scale(X: Array, how: Scaling, train: np.ndarray | slice = slice(None)) -> Array:
@@ -111,8 +110,7 @@ def scale(X: Array, how: Scaling, train: np.ndarray | slice = slice(None)) -> Ar
         return whiten(X)
     if how == "none":
         return X
-    standardised: Array = StandardScaler().fit(X[train]).transform(X)
-    return standardised
+    return np.asarray(StandardScaler().fit(X[train]).transform(X))
 
 
 def run_fold(data: Data, task: Task) -> FoldResult:
@@ -233,5 +231,4 @@ def _client(address: str) -> AbstractContextManager[object]:
         distributed = importlib.import_module("distributed")
     except ImportError:
         raise ImportError("--dask needs Dask: pip install 'postlin[dask]'.") from None
-    client: AbstractContextManager[object] = distributed.Client(address)
-    return client
+    return cast(AbstractContextManager[object], distributed.Client(address))

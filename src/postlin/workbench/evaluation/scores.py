@@ -11,8 +11,7 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from postlin._typing import Array
 from postlin.workbench.evaluation.folds import FoldResult, Results
 
-_BINS = 10
-_RESAMPLES = 200
+_BINS, _RESAMPLES = 10, 200
 
 
 class Score(NamedTuple):

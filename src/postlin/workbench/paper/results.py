@@ -82,8 +82,8 @@ def compare(summaries: dict[Cell, Summary]) -> TableI:
             summary = summaries.get(Cell(name, method, likelihood))
             row.append(Comparison(summary.error, error, points) if summary else None)
         cells = [cell for cell in row if cell is not None]
-        complete = len(cells) == len(SETS)
-        row.append(Comparison(_weighted(cells), paper[-1], None) if complete else None)
+        all_six = len(cells) == len(SETS)
+        row.append(Comparison(_weighted(cells), paper[-1], None) if all_six else None)
         if cells:
             table[likelihood, method] = row
     return table

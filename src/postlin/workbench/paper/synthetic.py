@@ -15,6 +15,7 @@ PRIOR_MEAN = np.array([-0.5, -3.0])
 PRIOR_COVARIANCE = np.array([[1.0, 0.8], [0.8, 1.0]])
 LABELS = np.ones(2)
 EPSILON = 0.01
+Order = tuple[int, int]
 
 
 class Example(NamedTuple):
@@ -42,8 +43,8 @@ def example(iterations: int = 12, points: int = 401) -> Example:
         "parallel": _end_of_ep((0, 1), Parallel()),
     }
     path = np.vstack([PRIOR_MEAN, *plain.history.means])
-    density = true_density(axis1, axis2)
-    return Example(axis1, axis2, density, solution.mean, solution.covariance, path, ep)
+    density, mean, covariance = true_density(axis1, axis2), solution.mean, solution.covariance
+    return Example(axis1, axis2, density, mean, covariance, path, ep)
 
 
 def true_density(axis1: Array, axis2: Array) -> Array:
@@ -53,25 +54,16 @@ def true_density(axis1: Array, axis2: Array) -> Array:
     prior = np.exp(-0.5 * np.einsum("...i,ij,...j->...", d, np.linalg.inv(PRIOR_COVARIANCE), d))
     likelihood = np.prod(EPSILON + (1 - 2 * EPSILON) * (f > 0), axis=-1)
     cell = (axis1[1] - axis1[0]) * (axis2[1] - axis2[0])
-    density: Array = prior * likelihood / (np.sum(prior * likelihood) * cell)
-    return density
+    return np.asarray(prior * likelihood / (np.sum(prior * likelihood) * cell))
 
 
-def _infer(
-    schedule: Schedule, rule: Rule | str = "pl", order: tuple[int, int] = (0, 1)
-) -> Approximation:
-    rows = list(order)
-    return infer(
-        PRIOR_COVARIANCE[np.ix_(rows, rows)],
-        LABELS,
-        likelihood=NoisyThreshold(EPSILON),
-        prior_mean=PRIOR_MEAN[rows],
-        inference=rule,
-        schedule=schedule,
-    )
+def _infer(schedule: Schedule, rule: Rule | str = "pl", order: Order = (0, 1)) -> Approximation:
+    rows, noisy = list(order), NoisyThreshold(EPSILON)
+    K, mean = PRIOR_COVARIANCE[np.ix_(rows, rows)], PRIOR_MEAN[rows]
+    return infer(K, LABELS, likelihood=noisy, prior_mean=mean, inference=rule, schedule=schedule)
 
 
-def _end_of_ep(order: tuple[int, int], schedule: Schedule) -> str:
+def _end_of_ep(order: Order, schedule: Schedule) -> str:
     """How plain undamped EP ends when it visits the points in this order."""
     try:
         result = _infer(schedule, EP(negative_sites="raise"), order)

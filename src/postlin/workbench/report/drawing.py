@@ -24,26 +24,21 @@ _STYLE: Style = {
     "svg.fonttype": "none",
     "svg.hashsalt": "postlin",
     "text.parse_math": False,  # names may hold dollar signs
-    "font.size": 9,
+    **dict.fromkeys(("font.size", "axes.labelsize"), 9),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 8.5),
     "axes.titlesize": 9.5,
     "axes.titlelocation": "left",
-    "axes.labelsize": 9,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "legend.fontsize": 8.5,
     "legend.frameon": False,
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "grid.color"), INK),
     **dict.fromkeys(("xtick.color", "ytick.color"), INK),
     **dict.fromkeys(("axes.facecolor", "figure.facecolor", "savefig.facecolor"), "none"),
     **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
     **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.7),
-    "axes.grid": True,
-    "axes.axisbelow": True,
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
     "grid.alpha": 0.13,
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.5,
 }
-_SVG = "http://www.w3.org/2000/svg"
 _XLINK_HREF = "{http://www.w3.org/1999/xlink}href"
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _ROOT_STYLE = f"font-family: {_FONTS}; stroke-linejoin: round; stroke-linecap: butt"
@@ -127,29 +122,23 @@ def _clean(text: str) -> str:
 
     Matplotlib's style sheet would apply to the whole page, and its metadata name other hosts.
     """
-    root = _parse(text)
+    root = _parse(re.sub(r">\s+<", "><", text))
     root.set("style", _ROOT_STYLE)
     for element in root.iter():
         for child in [c for c in element if c.tag in ("metadata", "style")]:
             element.remove(child)
         if "style" in element.attrib and element is not root:
-            element.set("style", _page_style(element.attrib["style"]))
-        if "d" in element.attrib:
-            element.set("d", _shorter(element.attrib["d"]))
-        if not (element.tail or "").strip():
-            element.tail = None
-        if element.tag != "text" and not (element.text or "").strip():
-            element.text = None
-    _drop_unused_ids(root)
-    return _write(root)
-
-
-def _drop_unused_ids(root: ET.Element) -> None:
+            inked = re.sub(rf"\b(fill|stroke): {INK}", r"\1: currentColor", element.attrib["style"])
+            element.set("style", re.sub(r"font-family: [^;]*;? ?", "", inked))
+        if "d" in element.attrib:  # paths on one line, in hundredths of a point
+            path = re.sub(r"-?\d+\.\d{3,}", lambda match: f"{float(match[0]):.2f}", element.attrib["d"])
+            element.set("d", " ".join(path.split()))
     values = [v for e in root.iter() for k, v in e.attrib.items() if k != "id"]
     used = {name for v in values for name in re.findall(r"#([\w.-]+)", v)}
     for element in root.iter():
         if element.get("id") not in used:
             element.attrib.pop("id", None)
+    return _write(root)
 
 
 def _parse(text: str) -> ET.Element:
@@ -163,19 +152,8 @@ def _parse(text: str) -> ET.Element:
 
 
 def _write(root: ET.Element) -> str:
-    root.set("xmlns", _SVG)  # needed if the drawing is saved as a file
+    root.set("xmlns", "http://www.w3.org/2000/svg")  # needed if the drawing is saved as a file
     return ET.tostring(root, encoding="unicode")
-
-
-def _page_style(style: str) -> str:
-    inked = re.sub(rf"\b(fill|stroke): {INK}", r"\1: currentColor", style)
-    return re.sub(r"font-family: [^;]*;? ?", "", inked)
-
-
-def _shorter(path: str) -> str:
-    """Return the path on one line, in hundredths of a point."""
-    rounded = re.sub(r"-?\d+\.\d{3,}", lambda match: f"{float(match[0]):.2f}", path)
-    return " ".join(rounded.split())
 
 
 def plain(text: str) -> str:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from sklearn.metrics import auc, roc_curve
 
 from postlin._typing import Array
@@ -147,7 +147,8 @@ def convergence(panels: dict[str, dict[str, list[float]]], tol: float) -> Figure
             display = ConvergenceDisplay([curves.get(name, []) for name in names], tol, names)
             display.limits = every.limits
             display.plot(axes, markevery=[-1])
-            _decades(axes)
+            axes.yaxis.set(major_locator=LogLocator(numticks=7), minor_locator=NullLocator())
+            axes.yaxis.set_major_formatter(lambda y, _: power_of_ten(round(math.log10(y))))
             axes.set(title=short(title), xlabel="", ylabel="residual")
         grid[-1].set_xlabel("iteration")
         if not any(map(len, every.residuals)):
@@ -156,13 +157,6 @@ def convergence(panels: dict[str, dict[str, list[float]]], tol: float) -> Figure
     parts = [f"{n}: {_fate(r, tol)}" for n, r in zip(titles, every.residuals, strict=True)]
     alt = f"Residuals by iteration, tolerance {number(tol)}. {'; '.join(parts) or 'No data'}."
     return Figure(drawn.svg, alt, _residual_caption(every))
-
-
-def _decades(axes: Axes) -> None:
-    """Label powers of ten without mathematical markup."""
-    axes.yaxis.set_major_locator(LogLocator(numticks=7))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: power_of_ten(round(math.log10(y)))))
 
 
 def _residual_caption(display: ConvergenceDisplay) -> str:
@@ -252,8 +246,8 @@ def _ellipse(mean: Array, covariance: Array) -> Array:
     variances, directions = np.linalg.eigh(covariance)
     angle = np.linspace(0, 2 * np.pi, 181)
     radii = 3 * np.sqrt(np.maximum(variances, 0))[:, None]
-    curve: Array = mean[:, None] + directions @ (radii * np.stack([np.cos(angle), np.sin(angle)]))
-    return curve
+    circle = np.stack([np.cos(angle), np.sin(angle)])
+    return np.asarray(mean[:, None] + directions @ (radii * circle))
 
 
 def confusion_matrix(counts: np.ndarray, classes: tuple[str, ...], title: str) -> Figure:

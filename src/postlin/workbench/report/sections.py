@@ -221,9 +221,7 @@ def _many_problems(data: Data, X: Array, cells: list[Cell]) -> Section:
     """Return the slowest problem of each multi-class strategy, and what is learned in all of them."""
     likelihoods = {cell.multi_class: cell.likelihood for cell in reversed(cells)}
     panels, rows = {}, []
-    for strategy in STRATEGIES:
-        if strategy not in likelihoods:
-            continue
+    for strategy in (s for s in STRATEGIES if s in likelihoods):
         model = make_classifier("PPL", likelihoods[strategy], multi_class=strategy)
         problems = diagnostics.problem_histories(model.fit(X, np.array(data.classes)[data.codes]))
         slowest = max(problems, key=lambda problem: len(problem.ours))

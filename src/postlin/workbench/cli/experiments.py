@@ -1,22 +1,112 @@
-"""``postlin reproduce``: the paper's Table I, its synthetic example and its timings."""
+"""``postlin evaluate`` and ``postlin reproduce``: methods on folds of data, and the paper's results."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import typer
 
-from postlin.datasets import whiten
+from postlin import datasets
 from postlin.workbench.cli import inputs, outputs
-from postlin.workbench.evaluation.folds import Store, Task, run
+from postlin.workbench.evaluation.folds import Data, Results, Scaling, Store, Task, run, scale
 from postlin.workbench.evaluation.methods import LIKELIHOODS, METHODS, SMALL_VARIANCE, Protocol
-from postlin.workbench.evaluation.scores import Cell, group, summarise
+from postlin.workbench.evaluation.scores import Cell, Summary, group, summarise
 from postlin.workbench.paper.results import PAPER, SETS, compare, timings
 from postlin.workbench.paper.synthetic import example
 from postlin.workbench.report import sections
 from postlin.workbench.report.drawing import standalone
 from postlin.workbench.report.page import Figure, Section, render
 
+#: Folds of the paper's cross-validation.
 _FOLDS = 10
+
+
+@inputs.one_sentence()
+def evaluate(
+    data: inputs.Source,
+    target: inputs.Target = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(help=f"Some, separated by commas, of {inputs.METHODS_HELP} All by default."),
+    ] = None,
+    likelihoods: Annotated[
+        str | None, typer.Option(help=f"Some, separated by commas, of {inputs.LIKELIHOODS_HELP}")
+    ] = None,
+    multi_class: Annotated[
+        str, typer.Option(help=f"Some, separated by commas, of {inputs.MULTI_CLASS_HELP}")
+    ] = "one_vs_rest",
+    folds: Annotated[int, typer.Option(min=2, help="Number of folds of the cross-validation.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of the shuffle that makes the folds.")] = 0,
+    scaling: Annotated[
+        Scaling | None,
+        typer.Option(
+            help="Scaling of features; by default the paper's sets are whitened, others standardised."
+        ),
+    ] = None,
+    jobs: inputs.Jobs = 1,
+    dask: inputs.Dask = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for scores, report and finished folds; a stopped run goes on there."),
+    ] = None,
+) -> None:
+    """Cross-validate methods on a data set and show their scores, each with a standard error."""
+    source = inputs.read_data(data, target)
+    chosen = inputs.choices(methods, likelihoods, multi_class, len(source.classes))
+    _check_folds(source, folds)
+    how = scaling or ("whiten" if data in datasets.NAMES else "standardise")
+    X = scale(source.X, how)  # first, so that data that cannot be whitened fail before any work
+    tasks = [
+        Task(source.name, method, likelihood, "converged", seed, k, folds, scaling=how, multi_class=way)
+        for method, likelihood, way in chosen
+        for k in range(folds)
+    ]
+    results, summaries = _run(source.name, {source.name: source}, tasks, jobs, dask, out)
+    names = 2 if len(source.classes) == 2 else 3
+    title = f"{source.name}: {folds}-fold cross-validation"
+    outputs.print_table(title, *sections.summary_rows(summaries), text_columns=names)
+    if out:
+        page = sections.evaluation_page(source, summaries, results, X)
+        outputs.write_text(out / "report.html", page)
+        outputs.notes.print(f"written: {out / 'report.html'}, results.json, results.csv")
+
+
+def _run(
+    what: str, data: dict[str, Data], tasks: list[Task], jobs: int, dask: str | None, out: Path | None
+) -> tuple[Results, dict[Cell, Summary]]:
+    """Run the folds that the folder does not hold yet, and write the scores of all of them."""
+    store = Store(out / "folds.jsonl" if out else None)
+    with outputs.progress(what) as report:
+        results = run(data, tasks, store, jobs=jobs, dask=dask, report=report)
+    summaries = {cell: summarise(part) for cell, part in group(results).items()}
+    if out:
+        outputs.write_results(out, summaries)
+    return results, summaries
+
+
+def _check_folds(data: Data, folds: int) -> None:
+    """Check that there are rows of every class to learn from in every fold.
+
+    With two classes, both must also occur in every held-out part. With many, rare classes may be absent
+    from some, as long as the most frequent class has a row for each.
+    """
+    counts = np.bincount(data.codes)
+    rare, rows = data.classes[int(np.argmin(counts))], int(counts.min())
+    if rows < 2:
+        raise inputs.BadInputError(
+            f"class {rare!r} has a single row, which cannot be both learned from and predicted"
+            + (": leave it out, or merge rare classes." if len(counts) > 2 else ".")
+        )
+    enough = rows if len(counts) == 2 else int(counts.max())
+    if enough < folds:
+        name = data.classes[int(np.flatnonzero(counts == enough)[0])]
+        raise inputs.BadInputError(
+            f"class {name!r} has {enough} rows, fewer than the {folds} folds"
+            f"{', and none has more' if len(counts) > 2 else ''}: use --folds {enough} or add data."
+        )
+    if rows < folds:
+        few = f"class {rare!r} has {rows} rows, fewer than the {folds} folds"
+        outputs.notes.print(f"{few}: some folds hold out none of it.", markup=False)
 
 
 @inputs.one_sentence()
@@ -82,19 +172,17 @@ def _table(
 ) -> list[Section]:
     """Run the folds, print and write their scores, and return the sections of the report."""
     data = {name: inputs.built_in(name) for name in dict.fromkeys(task.data for task in tasks)}
-    with outputs.progress("Table I") as report:
-        results = run(data, tasks, Store(out / "folds.jsonl"), jobs=jobs, dask=dask, report=report)
-    summaries = {cell: summarise(part) for cell, part in group(results).items()}
+    results, summaries = _run("Table I", data, tasks, jobs, dask, out)
     table = compare(summaries)
     title = f"Table I: ours (the paper's, difference), protocol {protocol}"
     outputs.print_table(title, *sections.comparison_rows(table, seeds))
-    outputs.write_results(out, summaries)
     shown, likelihood = data.get("crab", next(iter(data.values()))), tasks[0].likelihood
     drawn = {t: r for t, r in results.items() if (t.data, t.likelihood) == (shown.name, likelihood)}
+    cell = Cell(shown.name, "PPL", likelihood)
     return [
         sections.table_section(table, protocol, seeds),
         sections.curves_section(shown, drawn),
-        sections.inference_section(shown, whiten(shown.X), [Cell(shown.name, "PPL", likelihood)]),
+        sections.inference_section(shown, datasets.whiten(shown.X), [cell]),
     ]
 
 
