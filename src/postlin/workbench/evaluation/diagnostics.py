@@ -1,7 +1,7 @@
 """What a report shows besides scores: the residuals of the iterations."""
 
 import warnings
-from dataclasses import replace
+from copy import copy
 from typing import NamedTuple
 
 from postlin._typing import Array
@@ -52,9 +52,8 @@ def problem_histories(model: GPClassifier) -> list[ProblemHistory]:
 
 def _history(fit: Fit) -> ProblemHistory:
     here = fit.hyperparameters
-    undamped = replace(fit.model, schedule=Parallel(iterations=_PLAIN_ITERATIONS))
-    plain, ours = (
-        way.infer(here).approximation.solution.record.history.residuals for way in (undamped, fit.model)
-    )
+    undamped = copy(fit.model)
+    undamped.schedule = Parallel(iterations=_PLAIN_ITERATIONS)
+    plain, ours = (way.infer(here).history.residuals for way in (undamped, fit.model))
     value, converged = fit.log_marginal_likelihood_value_, fit.record.converged
     return ProblemHistory(fit.name, here.theta, value, plain, ours, converged)

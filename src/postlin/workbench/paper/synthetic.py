@@ -6,7 +6,8 @@ import numpy as np
 
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError
-from postlin.inference.infer import Approximation, infer
+from postlin.inference.exact.evidence import ExactApproximation
+from postlin.inference.infer import infer
 from postlin.likelihoods import NoisyThreshold
 from postlin.rules.binary import EP, Rule
 from postlin.schedules import Parallel, Schedule, Sequential
@@ -57,7 +58,7 @@ def true_density(axis1: Array, axis2: Array) -> Array:
     return np.asarray(prior * likelihood / (np.sum(prior * likelihood) * cell))
 
 
-def _infer(schedule: Schedule, rule: Rule | str = "pl", order: Order = (0, 1)) -> Approximation:
+def _infer(schedule: Schedule, rule: Rule | str = "pl", order: Order = (0, 1)) -> ExactApproximation:
     rows, noisy = list(order), NoisyThreshold(EPSILON)
     K, mean = PRIOR_COVARIANCE[np.ix_(rows, rows)], PRIOR_MEAN[rows]
     return infer(K, LABELS, likelihood=noisy, prior_mean=mean, inference=rule, schedule=schedule)
