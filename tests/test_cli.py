@@ -79,7 +79,7 @@ def test_evaluate_fit_and_predict_on_a_table_of_ones_own(table, tmp_path):
 
 def test_saved_models_predict_what_the_estimator_does(table, tmp_path):
     from postlin import load
-    from postlin.workbench.cli.tables import load_data
+    from postlin.workbench.cli.inputs import read_data
 
     postlin(
         "fit",
@@ -91,7 +91,7 @@ def test_saved_models_predict_what_the_estimator_does(table, tmp_path):
         "--likelihood",
         "noisy_threshold",
     )
-    source = load_data(str(table), "species")
+    source = read_data(str(table), "species")
     model = load(tmp_path / "m")
     from sklearn.preprocessing import StandardScaler
 
@@ -132,7 +132,7 @@ BAD_TABLES = {
     "own.csv": (
         "a,y\n1,x\n2,y\n3,z\n",
         [],
-        r"'y' has 3 different values in 3 rows \(the first is 'x'\), which are no classes",
+        r"'y' has 3 different values in 3 rows \(the first is 'x'\), which do not look like classes",
     ),
     "one.csv": ("a,y\n1,x\n2,x\n", [], r"two classes or more, it has 1 \('x'\)"),
     "nolabel.csv": ("a,y\n1,x\n2,\n3,y\n", [], "target column 'y' has 1 missing values"),
@@ -213,7 +213,8 @@ def test_predicting_needs_the_models_columns(table, tmp_path):
 
 def test_missing_extra_is_said_plainly(tmp_path):
     (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('no', name='typer')")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    search = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": search}
     out = subprocess.run(COMMAND, capture_output=True, text=True, env=environment)
     assert out.returncode == 2
     assert 'pip install "postlin[cli]"' in out.stderr

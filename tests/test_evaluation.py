@@ -7,14 +7,22 @@ import pytest
 from sklearn.metrics import brier_score_loss, log_loss
 
 import postlin
-from postlin.workbench.cli.tables import built_in
+from postlin._files import write_atomically
+from postlin.workbench.cli.inputs import built_in
 from postlin.workbench.evaluation import scores
-from postlin.workbench.evaluation.folds import Data, FoldResult, Task, paper_folds, run_fold
+from postlin.workbench.evaluation.folds import (
+    Data,
+    FoldResult,
+    Store,
+    Task,
+    fingerprint,
+    paper_folds,
+    run,
+    run_fold,
+)
 from postlin.workbench.evaluation.methods import LIKELIHOODS, METHODS, make_classifier, possible
-from postlin.workbench.evaluation.runner import run
-from postlin.workbench.evaluation.store import Store, fingerprint
-from postlin.workbench.evaluation.summary import Cell, group, summarise
-from postlin.workbench.paper.table import PAPER, SETS, compare
+from postlin.workbench.evaluation.scores import Cell, group, summarise
+from postlin.workbench.paper.results import PAPER, SETS, compare
 
 
 def task(**changes):
@@ -128,10 +136,10 @@ def test_runs_resume_and_do_not_depend_on_the_number_of_processes(tmp_path):
     data = {"crab": built_in("crab")}
     tasks = [task(fold=k) for k in range(3)]
     seen = []
-    one = run(data, tasks[:2], Store(tmp_path / "f"), report=lambda s: seen.append(s.done))
+    one = run(data, tasks[:2], Store(tmp_path / "f"), report=lambda done, *_: seen.append(done))
     assert seen == [0, 1, 2]
     calls = []
-    again = run(data, tasks, Store(tmp_path / "f"), report=lambda s: calls.append(s.done))
+    again = run(data, tasks, Store(tmp_path / "f"), report=lambda done, *_: calls.append(done))
     assert calls == [2, 3]
     assert {t: again[t] for t in tasks[:2]} == one
     parallel = run(data, tasks, Store(None), jobs=2)
@@ -189,11 +197,25 @@ def test_synthetic_example_shows_what_the_supplement_describes():
 
 
 def test_timings_name_the_papers_methods():
-    from postlin.workbench.paper.timing import timings
+    from postlin.workbench.paper.results import timings
 
     found = timings("converged", repeats=1)
     assert [t.method for t in found] == ["L", "PEP", "SEP", "PPL", "SPL"]
     assert all(t.seconds > 0 for t in found)
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "f"
+    write_atomically(path, lambda file: file.write(b"old"))
+
+    def fail(file):
+        file.write(b"half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, fail)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_stored_lines_say_what_they_are(tmp_path):

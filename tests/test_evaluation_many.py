@@ -19,20 +19,15 @@ from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 from postlin import GPClassifier, datasets
-from postlin.workbench.cli import pages
 from postlin.workbench.cli.app import app
-from postlin.workbench.cli.many_classes import many_classes_page
-from postlin.workbench.cli.options import Choice, choices
-from postlin.workbench.cli.tables import built_in, load_data
+from postlin.workbench.cli.inputs import Choice, built_in, choices, read_data
 from postlin.workbench.evaluation import scores
-from postlin.workbench.evaluation.classes import class_scores, confusion
 from postlin.workbench.evaluation.diagnostics import problem_histories
-from postlin.workbench.evaluation.folds import Data, FoldResult, Task, run_fold
+from postlin.workbench.evaluation.folds import Data, FoldResult, Store, Task, fingerprint, run, run_fold
 from postlin.workbench.evaluation.methods import STRATEGIES
-from postlin.workbench.evaluation.runner import run
-from postlin.workbench.evaluation.store import Store, fingerprint
-from postlin.workbench.evaluation.summary import Cell, group, summarise
-from postlin.workbench.report import Section
+from postlin.workbench.evaluation.scores import Cell, class_scores, confusion, group, summarise
+from postlin.workbench.report import sections
+from postlin.workbench.report.page import Section
 
 
 def postlin(*arguments):
@@ -56,7 +51,7 @@ def table(frame, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data(table):
-    return load_data(str(table), "kind")
+    return read_data(str(table), "kind")
 
 
 def task(**changes):
@@ -145,7 +140,7 @@ def test_results_of_many_classes_are_stored_and_read_as_they_were(tmp_path, data
     tasks = [task(fold=k) for k in range(2)]
     seen = []
     first = run({"iris": data}, tasks[:1], Store(tmp_path / "f"))
-    again = run({"iris": data}, tasks, Store(tmp_path / "f"), report=lambda s: seen.append(s.done))
+    again = run({"iris": data}, tasks, Store(tmp_path / "f"), report=lambda done, *_: seen.append(done))
     assert seen == [1, 2]
     assert again[tasks[0]] == first[tasks[0]]
     assert list(group(again)) == [Cell("iris", "PPL", "probit", "one_vs_rest")]
@@ -229,13 +224,13 @@ def test_evaluate_scores_what_a_loop_by_hand_does(table, data, tmp_path, monkeyp
     for words in ("versicolor against the rest", "joint: all classes", "Recall of each class"):
         assert words in page
     stored = (tmp_path / "folds.jsonl").read_text()
-    monkeypatch.setattr("postlin.workbench.cli.evaluate.many_classes_page", lambda *_: "")
+    monkeypatch.setattr("postlin.workbench.report.sections.evaluation_page", lambda *_: "")
     assert postlin(*arguments).exit_code == 0
     assert (tmp_path / "folds.jsonl").read_text() == stored  # nothing was computed again
 
 
 def test_two_classes_do_not_see_the_treatment_of_many(frame, tmp_path, monkeypatch):
-    monkeypatch.setattr(pages, "inference_section", lambda *_: Section("Inside inference", [], []))
+    monkeypatch.setattr(sections, "inference_section", lambda *_: Section("Inside inference", [], []))
     two = frame[frame["kind"] != "setosa"]
     two.to_csv(tmp_path / "two.csv", index=False)
     arguments = ("evaluate", tmp_path / "two.csv", "--target", "kind", "--methods", "PEP", "--folds", 2)
@@ -290,12 +285,12 @@ REFUSED = {
     "EP jointly": (
         f"a,y\n{ROWS}",
         ["--multi-class", "joint", "--methods", "PPL,PEP,SPL"],
-        "PEP and SPL cannot treat all classes at a time: with --multi-class joint use L or PPL",
+        "PEP and SPL cannot treat all classes jointly: with --multi-class joint use L or PPL",
     ),
     "nothing left jointly": (
         f"a,y\n{ROWS}",
         ["--multi-class", "one_vs_rest,joint", "--methods", "PEP"],
-        "PEP cannot treat all classes at a time",
+        "PEP cannot treat all classes jointly",
     ),
     "a likelihood for two": (
         f"a,y\n{ROWS}",
@@ -343,7 +338,7 @@ def test_fit_takes_one_treatment_and_methods_that_go_with_it(table):
 def test_labels_of_all_kinds(labels, classes, tmp_path):
     source = pd.DataFrame({"a": np.arange(12.0), "y": labels})
     source.to_csv(tmp_path / "t.csv", index=False)
-    found = load_data(str(tmp_path / "t.csv"), "y")
+    found = read_data(str(tmp_path / "t.csv"), "y")
     assert found.classes == classes
     assert [found.classes[k] for k in found.codes] == [str(label) for label in labels]
 
@@ -355,7 +350,7 @@ def test_rare_classes_are_said_and_evaluated(tmp_path):
     source.to_csv(tmp_path / "rare.csv", index=False)
     out = postlin("evaluate", tmp_path / "rare.csv", "--methods", "L", "--folds", 4)
     assert out.exit_code == 0, out.stderr
-    assert "class '2' has 2 rows, fewer than the 4 folds: some hold out none of it." in out.stderr
+    assert "class '2' has 2 rows, fewer than the 4 folds: some folds hold out none of it." in out.stderr
 
 
 @pytest.mark.parametrize(("name", "classes"), [("glass_types", 6), ("thyroid_types", 3)])
@@ -385,7 +380,7 @@ def test_the_report_of_many_classes_with_odd_names(data):
         for k in range(2)
     }
     summaries = {cell: summarise(part) for cell, part in group(results).items()}
-    page = many_classes_page(odd, summaries, results, StandardScaler().fit_transform(data.X))
+    page = sections.evaluation_page(odd, summaries, results, StandardScaler().fit_transform(data.X))
     assert "<script" not in page
     assert page.count("<svg") == 6
     assert "3 classes" in page

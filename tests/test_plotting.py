@@ -308,6 +308,18 @@ def test_convergence_of_many_problems_has_a_short_legend():
     assert np.all(display.lines_[0].get_ydata() > 0)
 
 
+def test_convergence_marks_where_a_curve_leaves_the_axes():
+    grows = [np.array([1.0, 1e3, 1e30, np.nan, np.inf]), np.array([1.0, 1e-9])]
+    display = ConvergenceDisplay(grows, 1e-8, ["a", "b"]).plot()
+    assert display.ax_.get_ylim() == display.limits
+    assert 1e3 < display.limits[1] < 1e30
+    assert np.isfinite(display.lines_[0].get_ydata()).all()
+    marks = [
+        line for line in display.ax_.lines if line.get_marker() == "^" and line.get_clip_on() is False
+    ]
+    assert [list(mark.get_xdata()) for mark in marks] == [[3]]
+
+
 # Evidence
 
 
@@ -364,9 +376,17 @@ def test_evidence_without_a_search_and_with_inference_that_fails(moons):
     assert labels == ["inference not converged", "optimum"]
 
 
+def test_evidence_of_a_grid_without_values_says_so():
+    axis, nothing = np.arange(3.0), np.full((3, 3), np.nan)
+    display = EvidenceDisplay(
+        axis, axis, nothing, nothing == 0, np.empty((0, 2)), np.ones(2), -1.0, ["a", "b"]
+    ).plot()
+    assert display.ax_.texts[0].get_text().startswith("no contours")
+
+
 def test_evidence_refusals(two, three):
     for model, parameters, words in (
-        (three, (0, 1), "one evidence, and of 3 classes every problem has its own: fit with shared"),
+        (three, (0, 1), "one evidence, and with 3 classes every problem has its own: fit with shared"),
         (two, (0, 2), "2 names no single free hyperparameter"),
         (two, ("scale", 0), r"'scale' names no .* \(0: k1__k1__constant_value, 1: "),
         (two, (1, "length_scale"), "two different ones"),
@@ -412,6 +432,26 @@ def test_reliability_of_many_classes_and_of_one_of_them(three, iris):
     display = ReliabilityDisplay.from_estimator(three, pos_label="virginica", n_bins=4)
     np.testing.assert_allclose(display.probability, three.loo_predict_proba_[:, 2])
     assert display.ax_.get_xlabel() == "predicted probability of virginica"
+
+
+def test_reliability_of_several_predictions_in_the_same_axes():
+    rng = np.random.default_rng(0)
+    _, (ax, below) = plt.subplots(2, 1)
+    for colour in ("red", "blue"):
+        p = rng.random(50)
+        display = ReliabilityDisplay(rng.random(50) < p, p, np.linspace(0, 1, 6), "of 1")
+        display.plot(ax, intervals=False, histogram_ax=below, color=colour)
+    diagonals = [line for line in ax.lines if line.get_label() == "as predicted"]
+    assert len(diagonals) == 1
+    assert display.histogram_ax_ is below
+    np.testing.assert_array_equal(below.patches[1].get_data().values, display.count)
+    np.testing.assert_allclose(
+        display.line_.get_xydata(), np.c_[display.mean_probability, display.frequency]
+    )
+    sizes = ax.collections[1].get_sizes()
+    assert np.argmax(sizes) == np.argmax(display.count)
+    gaps = np.abs(display.mean_probability - display.frequency)
+    assert display.calibration_error == pytest.approx(np.average(gaps, weights=display.count))
 
 
 def test_reliability_refusals(two, moons):
@@ -486,7 +526,7 @@ def test_relevance_needs_length_scales(two):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_relevance_of_all_classes_at_a_time(iris, shared):
+def test_relevance_of_all_classes_jointly(iris, shared):
     X, y = iris
     scales = np.array([1.0, 2.0, 3.0, 4.0])
     model = GPClassifier(
@@ -496,10 +536,10 @@ def test_relevance_of_all_classes_at_a_time(iris, shared):
     np.testing.assert_allclose(found.values, sorted(np.std(X.to_numpy(), axis=0) / scales)[::-1])
 
 
-# All classes at a time, and many of them
+# All classes jointly, and many of them
 
 
-def test_displays_of_all_classes_at_a_time(joint, iris):
+def test_displays_of_all_classes_jointly(joint, iris):
     y = iris[1][::2]
     decision = DecisionDisplay.from_estimator(joint, grid_resolution=5)
     point = [[decision.axis0[3], decision.axis1[1]]]
@@ -517,7 +557,7 @@ def test_displays_of_all_classes_at_a_time(joint, iris):
         DecisionDisplay.from_estimator(joint, response="latent_std")
 
 
-def test_evidence_of_all_classes_at_a_time(joint):
+def test_evidence_of_all_classes_jointly(joint):
     display = EvidenceDisplay.from_estimator(joint, grid_resolution=3)
     theta = [display.axis0[2], display.axis1[1]]
     assert display.log_evidence[1, 2] == pytest.approx(joint.log_marginal_likelihood(theta))

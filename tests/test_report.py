@@ -9,19 +9,17 @@ import matplotlib
 import numpy as np
 import pytest
 
-from postlin.workbench.report import (
-    Figure,
-    Section,
-    Table,
+from postlin.plotting import EvidenceDisplay
+from postlin.workbench.report.figures import (
     confusion_matrix,
     convergence,
     evidence_surface,
     evidence_traces,
     reliability,
-    render,
     roc,
     synthetic,
 )
+from postlin.workbench.report.page import Figure, Section, Table, render
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGUMENTS = [
@@ -33,7 +31,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-HOSTILE = "</text></svg><script>alert(1)</script> id=\"x\" 'q' & $a_b^{c$ #0a0b0c \x00\x1b\ud800 名"
+HOSTILE = "</text></svg><script>alert(1)</script> id=\"x\" 'q' & $a_b^{c$ #333333 \x00\x1b\ud800 名"
 NAMESPACES = ("http://www.w3.org/2000/svg",)
 
 
@@ -61,10 +59,17 @@ def example_convergence():
     return convergence(panels, 1e-8)
 
 
+def surface_of(columns, rows, values, path, title):
+    """A figure of evidences over the length scale, across, and the variance, down."""
+    names, optimum = ("length_scale", "variance"), np.zeros(2)
+    display = EvidenceDisplay(columns, rows, values, np.isfinite(values), path, optimum, -1e99, names)
+    return evidence_surface(display.plot, title)
+
+
 def example_surface(title="Ionosphere"):
-    rows, columns = np.linspace(-2, 8, 15), np.linspace(-1, 4, 12)
-    values = -50 - (rows[:, None] - 3) ** 2 - 5 * (columns - 1.5) ** 2
-    return evidence_surface(rows, columns, values, np.array([[0, 0], [2, 1], [3, 1.5]]), title)
+    rows, columns = np.linspace(-2, 8, 16), np.linspace(-1, 4, 13)
+    values = -50 - (rows[:, None] - 2) ** 2 - 5 * (columns - 1.5) ** 2
+    return surface_of(columns, rows, values, np.array([[0, 0], [1, 2], [1.5, 3]]), title)
 
 
 def example_synthetic():
@@ -241,8 +246,8 @@ def test_convergence_says_that_it_cuts_the_axis():
 
 
 def test_maps_say_where_the_maximum_and_the_mean_are():
-    assert "maximum −50" in example_surface().alt
-    assert "to (3, 1.5) in 2 steps" in example_surface().alt
+    assert "maximum −50 at length scale 4.48 and variance 7.39" in example_surface().alt
+    assert "from (1, 1) to (4.48, 20.1) in 3 evaluations" in example_surface().alt
     assert "mean (0.25, −1)" in example_synthetic().alt
 
 
@@ -331,11 +336,11 @@ def test_convergence_of_odd_values(panels):
 )
 @pytest.mark.parametrize("path", [np.empty((0, 2)), np.zeros((1, 2)), np.full((2, 2), 99.0)])
 def test_surfaces_of_odd_values(values, path):
-    soundly(evidence_surface(np.arange(3.0), np.arange(4.0), values.reshape(3, 4), path, "t"))
+    soundly(surface_of(np.arange(4.0), np.arange(3.0), values.reshape(3, 4), path, "t"))
 
 
 def test_surface_of_a_single_point():
-    soundly(evidence_surface(ONE, ONE, ONE[:, None], np.empty((0, 2)), "t"))
+    soundly(surface_of(ONE, ONE, ONE[:, None], np.empty((0, 2)), "t"))
 
 
 def test_synthetic_of_nothing():

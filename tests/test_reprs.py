@@ -23,7 +23,9 @@ def test_an_approximation_is_a_line(result):
     assert f"{result.n_factorisations} factorisations" in line
 
 
-@pytest.mark.parametrize("options", [{"inducing": 5}, {"multi_class": "joint"}], ids=["sparse", "joint"])
+@pytest.mark.parametrize(
+    "options", [{"inducing": 5}, {"multi_class": "joint"}], ids=["sparse", "joint"]
+)
 def test_so_are_those_of_other_kinds(options):
     y = np.arange(30) % 3 if "multi_class" in options else Y
     found = postlin.GPClassifier(optimizer=None, **options).fit(X, y).approximation_

@@ -1,15 +1,13 @@
 """Pictures of a fit, in scikit-learn's manner: ``SomeDisplay.from_estimator(model)``. Needs matplotlib.
 
-Every display keeps the data that it shows, draws them with ``plot`` into axes of its own or into those
-that it is given, and leaves them in ``ax_`` and ``figure_``.
+Every display keeps its data. ``plot`` draws them, into new axes or into those that are passed, which
+``ax_`` and ``figure_`` hold afterwards.
 """
 
-from postlin.plotting.convergence import ConvergenceDisplay
 from postlin.plotting.decision import DecisionDisplay
-from postlin.plotting.evidence import EvidenceDisplay
-from postlin.plotting.leave_one_out import LeaveOneOutDisplay
-from postlin.plotting.relevance import RelevanceDisplay
+from postlin.plotting.fitting import ConvergenceDisplay, EvidenceDisplay
 from postlin.plotting.reliability import ReliabilityDisplay
+from postlin.plotting.training_data import LeaveOneOutDisplay, RelevanceDisplay
 
 __all__ = [
     "ConvergenceDisplay",

@@ -1,8 +1,10 @@
-"""What all displays share: axes, colours, and the classifier inside whatever was passed."""
+"""What all displays share: axes, colours, legends, and the classifier inside a pipeline."""
 
-from abc import ABC, abstractmethod
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -10,42 +12,56 @@ from sklearn.utils.validation import check_is_fitted
 
 from postlin.estimator.classifier import GPClassifier
 
-#: Told apart by people with any kind of colour vision (Okabe and Ito); the first two are far apart.
-COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5C5C5C")
-#: Classes differ by more than their colour. With the area that makes all look equally large.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: What ``from_estimator`` draws.
+Fitted: TypeAlias = GPClassifier | Pipeline
+#: Matplotlib's keyword arguments, whose types depend on the key.
+Style = dict[str, Any]
+#: Colours that people with any kind of colour vision can tell apart (Okabe and Ito); pale ones are
+#: darkened, so that each has a contrast of 3 or more on white and on a dark page.
+COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#BD8300", "#2F95D0", "#777777")
+#: Markers, each with the factor of its area that makes all look equally large.
 MARKERS = {"o": 1.0, "s": 0.8, "D": 0.7, "^": 1.1, "v": 1.1, "P": 1.2, "*": 1.9}
+#: Lengths of dashes and gaps, in line widths.
+_DASHES = ((), (5, 1.5), (2, 1), (6, 1.5, 1.5, 1.5), (1, 1), (3, 3), (8, 1, 1, 1, 1, 1))
 INK = "#333333"
-#: Inches for a legend above axes, and the letters of the longest name in it.
+#: The width of a legend above axes in inches, and the number of letters of its longest name.
 _ROOM, _LONGEST = 4.0, 30
 
 
-class Display(ABC):
-    """A picture that keeps its data; ``ax_`` and ``figure_`` once it is drawn."""
+class Display:
+    """A picture that keeps its data; ``plot`` leaves axes and figure in ``ax_`` and ``figure_``."""
 
-    ax_: Any
-    figure_: Any
-
-    @abstractmethod
-    def plot(self, ax: Any = None, **kwargs: Any) -> Any:
-        """Draw, into the axes given or into new ones."""
+    def _axes(self, ax: Axes | None, width: float, height: float, *, grid: bool = True) -> Axes:
+        """Return ``ax``, or the axes of a new figure of this size in inches if it is None."""
+        if ax is None:
+            ax = pyplot().subplots(figsize=(width, height), layout="constrained")[1]
+        self.ax_, self.figure_ = ax, ax.figure
+        if grid:
+            bare(ax)
+        return ax
 
 
 class Look(NamedTuple):
-    """How one of several classes is drawn."""
+    """How one of several classes or curves is drawn; they differ by more than their colour."""
 
     colour: str
     marker: str
-    size: float  # of the marker, so that all look equally large
+    size: float  # factor of the marker's area
+    dashes: tuple[int, tuple[float, ...] | None]  # offset, and lengths of dashes and gaps
 
 
 def look(k: int) -> Look:
-    """The look of the class of this index; after seven, colours come again with other markers."""
+    """Return the look of index ``k``; after seven, the colours repeat with other markers."""
     turn = k // len(COLOURS)
-    return Look(COLOURS[k % len(COLOURS)], *list(MARKERS.items())[(k + turn) % len(MARKERS)])
+    marker, size = list(MARKERS.items())[(k + turn) % len(MARKERS)]
+    return Look(COLOURS[k % len(COLOURS)], marker, size, (0, _DASHES[k % len(COLOURS)] or None))
 
 
-def pyplot() -> Any:
-    """matplotlib.pyplot, which is no part of a plain installation."""
+def pyplot() -> ModuleType:
+    """Import matplotlib.pyplot, which is no part of a plain installation."""
     try:
         from matplotlib import pyplot as plt
     except ImportError:
@@ -53,43 +69,35 @@ def pyplot() -> Any:
     return plt
 
 
-def new_axes(ax: Any, width: float, height: float) -> Any:
-    """The axes given, or those of a new figure of this size in inches."""
-    plt = pyplot()
-    if ax is not None:
-        return ax
-    return plt.subplots(figsize=(width, height), layout="constrained")[1]
-
-
 def legend_columns(labels: Sequence[str]) -> int:
-    """As many as fit above axes of common width, four at most."""
+    """Return how many columns of a legend fit above axes of common width, four at most."""
     width = 0.45 + 0.085 * min(max(map(len, labels)), _LONGEST)
     return max(1, min(len(labels), 4, int(_ROOM / width)))
 
 
 def legend_height(labels: Sequence[str]) -> float:
-    """Inches that a legend above takes beyond its first line."""
+    """Return the inches that a legend above the axes needs beyond its first line."""
     return 0.22 * (-(-len(labels) // legend_columns(labels)) - 1)
 
 
-def legend_above(ax: Any) -> None:
-    """A legend above the axes, where it hides nothing; long names are cut."""
+def legend_above(ax: Axes) -> None:
+    """Put a legend above the axes, where it hides nothing; long names are cut."""
     handles, labels = ax.get_legend_handles_labels()
     names = [name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…" for name in labels]
-    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}
-    style = {"frameon": False, "handletextpad": 0.2, "columnspacing": 1.2}
+    place: Style = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}
+    style: Style = {"frameon": False, "handletextpad": 0.2, "columnspacing": 1.2}
     ax.legend(handles, names, ncols=legend_columns(names), **style, **place)
 
 
-def bare(ax: Any) -> None:
-    """Only the lines that carry a scale, and a faint grid."""
+def bare(ax: Axes) -> None:
+    """Leave only the spines that carry a scale, and a faint grid."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(True, color=INK, alpha=0.12, linewidth=0.6)
     ax.set_axisbelow(True)
 
 
-def classifier_of(estimator: Any) -> GPClassifier:
-    """The fitted ``GPClassifier`` that this is, or that this pipeline ends in."""
+def classifier_of(estimator: Fitted) -> GPClassifier:
+    """Return the fitted ``GPClassifier``: ``estimator`` itself, or the last step of a pipeline."""
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     if not isinstance(last, GPClassifier):
         raise TypeError(
@@ -100,10 +108,10 @@ def classifier_of(estimator: Any) -> GPClassifier:
 
 
 def training_labels(model: GPClassifier) -> np.ndarray:
-    """The labels of the rows that were learned from."""
+    """Return the labels of the rows that the model was fitted to."""
     return np.asarray(model.classes_[model._codes])
 
 
-def readable(name: Any) -> str:
-    """A name as words: without underscores, and with dollar signs that are no mathematics."""
+def readable(name: object) -> str:
+    """Return a name with spaces for underscores, and with dollar signs that are not mathematics."""
     return str(name).replace("_", " ").replace("$", r"\$")

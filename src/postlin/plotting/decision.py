@@ -1,26 +1,30 @@
-"""What a classifier of two features says, everywhere in their plane."""
+"""What a classifier of two features predicts, everywhere in their plane."""
 
-from collections.abc import Sequence
-from typing import Any, Self
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from sklearn.pipeline import Pipeline
 
 from postlin._typing import Array
-from postlin.plotting.common import (
-    COLOURS,
-    INK,
-    Display,
-    classifier_of,
-    legend_above,
-    legend_height,
-    look,
-    readable,
-    training_labels,
-)
-from postlin.plotting.plane import COMPUTE, REST, all_points, axis, checked, panels_for
+from postlin.estimator.classifier import GPClassifier
+from postlin.plotting import common
+from postlin.plotting.common import COLOURS, INK, Display, Fitted, Style, look, readable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from pandas import DataFrame
+
+    AxesOrPanels = Axes | Sequence[Axes] | np.ndarray | None
+
+_RESPONSES = ("probability", "latent_std")
 
 
+@dataclass(eq=False, repr=False)
 class DecisionDisplay(Display):
     """Probabilities over two features, and the latent standard deviation beside them.
 
@@ -28,51 +32,43 @@ class DecisionDisplay(Display):
     ----------
     axis0, axis1 : arrays, values of the first and of the second feature
     responses : dict of "probability", an array (len(axis1), len(axis0), classes), and of "latent_std",
-        an array (len(axis1), len(axis0)); a panel for each
+        an array (len(axis1), len(axis0)); each has a panel
     classes : the labels
     X, y : rows to draw on top, and their labels (None: unknown)
-    names : of the two features
+    names : the names of the two features
 
     """
 
-    def __init__(
-        self,
-        axis0: Array,
-        axis1: Array,
-        responses: dict[str, Array],
-        classes: np.ndarray,
-        *,
-        X: Array | None = None,
-        y: np.ndarray | None = None,
-        names: Sequence[str] = ("x0", "x1"),
-    ) -> None:
-        self.axis0, self.axis1 = axis0, axis1
-        self.responses = responses
-        self.classes = classes
-        self.X, self.y = X, y
-        self.names = list(names)
+    axis0: Array
+    axis1: Array
+    responses: dict[str, Array]
+    classes: np.ndarray
+    _: KW_ONLY
+    X: Array | None = None
+    y: np.ndarray | None = None
+    names: Sequence[str] = ("x0", "x1")
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any = None,
-        y: Any = None,
+        estimator: Fitted,
+        X: object = None,
+        y: object = None,
         *,
         response: str | Sequence[str] | None = None,
         grid_resolution: int = 100,
         margin: float = 0.1,
-        ax: Any = None,
-        **kwargs: Any,
+        ax: AxesOrPanels = None,
+        **kwargs: object,
     ) -> Self:
-        """From a fit with two features, or a pipeline that ends in one.
+        """Draw the predictions of a fit to two features, or of a pipeline that ends in one.
 
-        ``X`` and ``y`` are the rows shown: those learned from if not given, which a pipeline does not
+        ``X`` and ``y`` are the rows to draw: by default the training rows, which a pipeline does not
         keep. ``response`` is "probability", "latent_std" or both, the default for two classes.
-        ``margin`` is what the picture shows beyond the rows, in parts of their range.
+        ``margin`` is how far the picture reaches beyond the rows, as a fraction of their range.
         """
-        model = classifier_of(estimator)
-        wanted = checked(response, model)
+        model = common.classifier_of(estimator)
+        wanted = _checked(response, model)
         n_features = getattr(estimator, "n_features_in_", model.n_features_in_)
         if n_features != 2:
             raise ValueError(
@@ -80,46 +76,28 @@ class DecisionDisplay(Display):
                 "columns."
             )
         if X is None:
-            if isinstance(estimator, Pipeline):
-                raise ValueError(
-                    "a pipeline does not keep the rows that it was fitted to: give X and y."
-                )
-            if model._estimators[0].takes_passes:
-                raise ValueError(
-                    "a fit with inducing points does not keep the rows that it was fitted to: give X "
-                    "and y."
-                )
-            X, y = model._all_rows(), training_labels(model)
-        rows = np.asarray(X, float)
+            X, y = _training_rows(estimator, model)
         names = getattr(estimator, "feature_names_in_", getattr(X, "columns", ("x0", "x1")))
-        axis0, axis1 = (axis(column, margin, grid_resolution) for column in rows.T)
-        grid = all_points(axis0, axis1, estimator)
-        shape = len(axis1), len(axis0)
-        computed = {
-            name: COMPUTE[name](estimator, model, grid).reshape(*shape, *REST[name]) for name in wanted
-        }
+        rows = np.asarray(X, float)
+        axis0, axis1 = (_axis(column, margin, grid_resolution) for column in rows.T)
+        responses = _responses(estimator, wanted, axis0, axis1)
+        labels = None if y is None else np.asarray(y)
         display = cls(
-            axis0,
-            axis1,
-            computed,
-            model.classes_,
-            X=rows,
-            y=None if y is None else np.asarray(y),
-            names=[str(name) for name in names],
+            axis0, axis1, responses, model.classes_, X=rows, y=labels, names=[*map(str, names)]
         )
         return display.plot(ax, **kwargs)
 
-    def plot(self, ax: Any = None, **kwargs: Any) -> Self:
+    def plot(self, ax: AxesOrPanels = None, **kwargs: object) -> Self:
         """Draw; further arguments go to the filled contours.
 
-        ``ax`` is one axes, which is divided where there are two panels, or one for each. ``ax_`` is
-        one, or an array of them.
+        ``ax`` is one axes, which is divided if there are two panels, or one axes for each panel.
+        ``ax_`` is one axes, or an array of them.
         """
-        height = 4.0 + legend_height([readable(label) for label in self.classes])
-        panels = panels_for(ax, len(self.responses), height)
+        height = 4.0 + common.legend_height([readable(label) for label in self.classes])
+        panels = _panels(ax, len(self.responses), height)
         self.figure_ = panels[0].figure
-        self.ax_ = panels[0] if len(panels) == 1 else np.array(panels)
-        self.surfaces_: dict[str, Any] = {}
+        self.ax_: Axes | np.ndarray = panels[0] if len(panels) == 1 else np.array(panels)
+        self.surfaces_: dict[str, ScalarMappable] = {}
         for panel, (name, values) in zip(panels, self.responses.items(), strict=True):
             if name == "latent_std":
                 self._latent_std(panel, values, kwargs)
@@ -131,27 +109,27 @@ class DecisionDisplay(Display):
             panel.set(xlim=self.axis0[[0, -1]], ylim=self.axis1[[0, -1]])
             panel.set(xlabel=readable(self.names[0]), ylabel=readable(self.names[1]))
         if self.X is not None and self.y is not None:
-            legend_above(panels[0])
+            common.legend_above(panels[0])
         return self
 
-    def _two_classes(self, ax: Any, p: Array, kwargs: dict[str, Any]) -> None:
+    def _two_classes(self, ax: Axes, p: Array, kwargs: Style) -> None:
         from matplotlib.colors import LinearSegmentedColormap
 
         colours = LinearSegmentedColormap.from_list("classes", [COLOURS[0], "white", COLOURS[1]])
-        style = {"levels": np.linspace(0, 1, 11), "cmap": colours, "alpha": 0.75} | kwargs
+        style: Style = {"levels": np.linspace(0, 1, 11), "cmap": colours, "alpha": 0.75} | kwargs
         filled = self.surfaces_["probability"] = ax.contourf(self.axis0, self.axis1, p, **style)
-        self._bar(ax, filled, f"probability of {readable(self.classes[1])}", [0, 0.2, 0.4, 0.6, 0.8, 1])
+        _bar(ax, filled, f"probability of {readable(self.classes[1])}", [0, 0.2, 0.4, 0.6, 0.8, 1])
         self._boundary(ax, p - 0.5)
 
-    def _latent_std(self, ax: Any, std: Array, kwargs: dict[str, Any]) -> None:
-        style = {"levels": 10, "cmap": "Greys", "alpha": 0.85} | kwargs
+    def _latent_std(self, ax: Axes, std: Array, kwargs: Style) -> None:
+        style: Style = {"levels": 10, "cmap": "Greys", "alpha": 0.85} | kwargs
         filled = self.surfaces_["latent_std"] = ax.contourf(self.axis0, self.axis1, std, **style)
-        self._bar(ax, filled, "latent standard deviation", None)
+        _bar(ax, filled, "latent standard deviation")
         if "probability" in self.responses:
             self._boundary(ax, self.responses["probability"][..., 1] - 0.5)
 
-    def _many_classes(self, ax: Any, p: Array, kwargs: dict[str, Any]) -> None:
-        """The colour of the winning class, the paler the less probable it is."""
+    def _many_classes(self, ax: Axes, p: Array, kwargs: Style) -> None:
+        """Draw the colour of the most probable class, the paler the less probable it is."""
         from matplotlib.cm import ScalarMappable
         from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
 
@@ -159,38 +137,106 @@ class DecisionDisplay(Display):
         rgb = np.array([to_rgb(look(k).colour) for k in range(n)])
         strength = 0.1 + 0.65 * (np.max(p, axis=2, keepdims=True) - 1 / n) / (1 - 1 / n)
         shaded = 1 + strength * (rgb[np.argmax(p, axis=2)] - 1)
-        step0, step1 = self.axis0[1] - self.axis0[0], self.axis1[1] - self.axis1[0]
-        extent = (
-            self.axis0[0] - step0 / 2,
-            self.axis0[-1] + step0 / 2,
-            self.axis1[0] - step1 / 2,
-            self.axis1[-1] + step1 / 2,
-        )
-        style = {"extent": extent, "origin": "lower", "aspect": "auto", "interpolation": "bilinear"}
-        self.surfaces_["probability"] = ax.imshow(shaded, **(style | kwargs))
+        half_a_step = np.array([-0.5, 0.5])
+        ends = [a[[0, -1]] + (a[1] - a[0]) * half_a_step for a in (self.axis0, self.axis1)]
+        style: Style = {"origin": "lower", "aspect": "auto", "interpolation": "bilinear"}
+        style |= {"extent": np.ravel(ends)} | kwargs
+        self.surfaces_["probability"] = ax.imshow(shaded, **style)
         greys = LinearSegmentedColormap.from_list("strength", [(0.95,) * 3, (0.45,) * 3])
-        scale = ScalarMappable(Normalize(1 / n, 1), greys)
-        self._bar(ax, scale, "probability of the winning class", None)
+        _bar(ax, ScalarMappable(Normalize(1 / n, 1), greys), "probability of the winning class")
         for k in range(n):
             others = np.max(np.delete(p, k, axis=2), axis=2)
             self._boundary(ax, p[..., k] - others)
 
-    def _boundary(self, ax: Any, difference: Array) -> None:
-        """Where two classes are equally probable, if anywhere in the picture."""
+    def _boundary(self, ax: Axes, difference: Array) -> None:
+        """Draw the line where two classes are equally probable, if the picture has one."""
         if difference.min() < 0 < difference.max():
             ax.contour(self.axis0, self.axis1, difference, levels=[0], colors=[INK], linewidths=1.3)
 
-    def _bar(self, ax: Any, surface: Any, label: str, ticks: Any) -> None:
-        ax.figure.colorbar(surface, ax=ax, label=label, ticks=ticks, pad=0.02, aspect=28)
-
-    def _points(self, ax: Any) -> None:
+    def _points(self, ax: Axes) -> None:
         if self.X is None:
             return
-        style: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 3}
+        style: Style = {"edgecolors": "white", "linewidths": 0.5, "zorder": 3}
         if self.y is None:
-            ax.scatter(*self.X.T, color=INK, s=28, **style)
+            ax.scatter(self.X[:, 0], self.X[:, 1], 28, color=INK, **style)
             return
         for k, label in enumerate(self.classes):
-            colour, marker, size = look(k)
+            colour, marker, size, _ = look(k)
             rows, name = self.X[self.y == label], readable(label)
-            ax.scatter(*rows.T, s=28 * size, color=colour, marker=marker, label=name, **style)
+            style |= {"color": colour, "marker": marker, "label": name}
+            ax.scatter(rows[:, 0], rows[:, 1], 28 * size, **style)
+
+
+def _bar(ax: Axes, surface: ScalarMappable, label: str, ticks: Iterable[float] | None = None) -> None:
+    ax.figure.colorbar(surface, ax=ax, label=label, ticks=ticks, pad=0.02, aspect=28)
+
+
+def _checked(response: str | Sequence[str] | None, model: GPClassifier) -> tuple[str, ...]:
+    """Return the responses to draw, or raise an error if the model does not have them."""
+    many = model.n_classes_ > 2
+    if response is None:
+        return _RESPONSES[:1] if many else _RESPONSES
+    wanted = (response,) if isinstance(response, str) else tuple(response)
+    if not wanted or set(wanted) - set(_RESPONSES):
+        names = " or ".join(map(repr, _RESPONSES))
+        raise ValueError(f"response must be {names} or both, got {response!r}.")
+    if many and "latent_std" in wanted:
+        raise ValueError(
+            f"latent_std is shown for two classes: with {model.n_classes_} every problem or "
+            "class has its own."
+        )
+    return wanted
+
+
+def _training_rows(estimator: Fitted, model: GPClassifier) -> tuple[Array, np.ndarray]:
+    if isinstance(estimator, Pipeline):
+        raise ValueError("a pipeline does not keep the rows that it was fitted to: give X and y.")
+    if model._estimators[0].takes_passes:
+        raise ValueError(
+            "a fit with inducing points does not keep the rows that it was fitted to: give X and y."
+        )
+    return model._all_rows(), common.training_labels(model)
+
+
+def _axis(column: Array, margin: float, n: int) -> Array:
+    """Return ``n`` evenly spaced values that reach a margin beyond those of the column."""
+    low, high = float(column.min()), float(column.max())
+    beyond = margin * (high - low or 1.0)
+    return np.linspace(low - beyond, high + beyond, n)
+
+
+def _responses(
+    estimator: Fitted, wanted: tuple[str, ...], axis0: Array, axis1: Array
+) -> dict[str, Array]:
+    """Return each wanted response on the grid, with column names if a data frame was fitted."""
+    shape = len(axis1), len(axis0)
+    grid: Array | DataFrame = np.stack(np.meshgrid(axis0, axis1), axis=-1).reshape(-1, 2)
+    if hasattr(estimator, "feature_names_in_"):
+        from pandas import DataFrame
+
+        grid = DataFrame(grid, columns=estimator.feature_names_in_)
+    found = {}
+    for name in wanted:
+        if name == "probability":
+            found[name] = estimator.predict_proba(grid).reshape(*shape, -1)
+        else:
+            rows = estimator[:-1].transform(grid) if isinstance(estimator, Pipeline) else grid
+            variance = common.classifier_of(estimator).latent_mean_and_variance(rows).variance
+            found[name] = np.sqrt(variance).reshape(shape)
+    return found
+
+
+def _panels(ax: AxesOrPanels, n: int, height: float) -> list[Axes]:
+    """Return ``n`` axes: new ones of this height, those given, or the single one given, divided."""
+    if ax is None:
+        figure = common.pyplot().figure(figsize=(5.0 * n, height), layout="constrained")
+        return list(figure.subplots(1, n, squeeze=False)[0])
+    given: list[Axes] = list(np.ravel(np.asarray(ax, object)))
+    if len(given) == n:
+        return given
+    place = given[0].get_subplotspec() if len(given) == 1 else None
+    if place is None:
+        raise ValueError(f"ax must be {n} axes, one for every response, got {len(given)}.")
+    given[0].set_axis_off()
+    parts = place.subgridspec(1, n)
+    return [given[0].figure.add_subplot(parts[0, k]) for k in range(n)]

@@ -1,109 +1,143 @@
-"""Whether probabilities are kept: whether of rows said to be 70 % sure, 70 % are right."""
+"""Whether probabilities are calibrated: whether 70 % of the events predicted with 70 % occur."""
 
-from typing import Any, Self
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.special import ndtri
 
 from postlin._typing import Array
-from postlin.plotting.common import COLOURS, INK, Display, bare, classifier_of, new_axes, readable
+from postlin.plotting import common
+from postlin.plotting.common import COLOURS, INK, Display, Fitted, Style, bare, readable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.container import ErrorbarContainer
+    from matplotlib.lines import Line2D
 
 
+@dataclass(eq=False, repr=False)
 class ReliabilityDisplay(Display):
-    """Frequency against predicted probability, in bins of it, and how many rows are in each.
+    """Frequency of an event against its predicted probability, in bins, with the rows in each bin.
 
     Bars are Wilson's 95 % intervals of the frequency: where they reach the diagonal, the rows do not
-    speak against the probabilities. Every row counts once, whatever its weight.
+    contradict the probabilities. Every row counts once, whatever its weight.
 
     Parameters
     ----------
-    outcome : array, whether what was predicted came: 0 or 1 for each row
-    probability : array, with which probability
-    edges : array, of the bins
-    event : what was predicted
-    source : on which rows
+    outcome : array, 1 for each row where the event occurred, else 0
+    probability : array, the predicted probability of the event for each row
+    edges : array, the edges of the bins
+    event : the name of the event
+    source : where the rows come from
 
     """
 
-    def __init__(
-        self, outcome: Array, probability: Array, edges: Array, event: str, source: str = ""
-    ) -> None:
-        self.outcome = np.asarray(outcome, float)
-        self.probability = np.asarray(probability, float)
-        self.edges = np.asarray(edges, float)
-        self.event = event
-        self.source = source
-        bins = np.clip(
-            np.searchsorted(self.edges, self.probability, "right") - 1, 0, len(self.edges) - 2
+    outcome: Array
+    probability: Array
+    edges: Array
+    event: str
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        self.outcome, self.probability, self.edges = (
+            np.asarray(values, float) for values in (self.outcome, self.probability, self.edges)
         )
-
-        def total(values: Array) -> Array:
-            sums: Array = np.bincount(bins, values, len(self.edges) - 1).astype(float)
-            return sums
-
-        #: of every bin: rows, mean probability and frequency (NaN where there are none), interval
-        self.count = total(np.ones_like(self.probability)).astype(int)
+        n = len(self.edges) - 1
+        bins = np.clip(np.searchsorted(self.edges, self.probability, "right") - 1, 0, n - 1)
+        #: for every bin: rows, mean probability and frequency (NaN in empty bins), interval
+        self.count = np.bincount(bins, minlength=n)
         with np.errstate(invalid="ignore"):
-            self.mean_probability = total(self.probability) / self.count
-            self.frequency = total(self.outcome) / self.count
+            self.mean_probability = np.bincount(bins, self.probability, n) / self.count
+            self.frequency = np.bincount(bins, self.outcome, n) / self.count
         self.low, self.high = wilson(self.frequency, self.count)
+        self._rows = f"{len(self.outcome)} rows" + (f", {self.source}" if self.source else "")
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any = None,
-        y: Any = None,
+        estimator: Fitted,
+        X: object = None,
+        y: object = None,
         *,
         n_bins: int = 10,
-        pos_label: Any = None,
-        ax: Any = None,
+        pos_label: object = None,
+        ax: Axes | None = None,
         **kwargs: Any,
     ) -> Self:
-        """From labelled rows, or without any from leave-one-out predictions of the training rows.
+        """Draw labelled rows; without ``X`` and ``y``, leave-one-out predictions of the training rows.
 
-        The event is that the label is ``pos_label``: the second of two classes if not given, and of
-        many that the most probable class is right.
+        The event is that the label is ``pos_label``. By default this is the second of two classes;
+        with more classes the event is that the most probable class is right.
         """
-        model = classifier_of(estimator)
+        model = common.classifier_of(estimator)
         if (X is None) != (y is None):
             raise ValueError("give X and y both, or neither for leave-one-out predictions.")
         if n_bins < 1:
             raise ValueError(f"n_bins must be 1 or more, got {n_bins!r}.")
         if y is None:
-            p, labels = model.loo_predict_proba_, model.classes_[model._codes]
+            p, labels, source = model.loo_predict_proba_, common.training_labels(model), "leave one out"
         else:
-            p, labels = estimator.predict_proba(X), np.asarray(y)
-        source = "leave one out" if y is None else "given rows"
+            p, labels, source = estimator.predict_proba(X), np.asarray(y), "given rows"
         outcome, chosen, event = _event(model.classes_, p, labels, pos_label)
         edges = np.linspace(0.0, 1.0, n_bins + 1)
         return cls(outcome, chosen, edges, event, source).plot(ax, **kwargs)
 
-    def plot(self, ax: Any = None, **kwargs: Any) -> Self:
-        """Draw; further arguments go to the line. The histogram is in ``histogram_ax_``."""
-        ax = self.ax_ = new_axes(ax, 4.6, 5.0)
-        self.figure_ = ax.figure
-        bare(ax)
-        ax.plot([0, 1], [0, 1], "--", color=INK, linewidth=1, label="as predicted", zorder=1)
-        some = self.count > 0
-        p, f = self.mean_probability[some], self.frequency[some]
-        style = {"color": COLOURS[1], "marker": "o", "markersize": 4.5, "linewidth": 0.8, "capsize": 2}
-        style |= {"label": self._rows, "elinewidth": 1} | kwargs
-        # rounding may put a frequency of 0 or 1 outside of its interval
-        error = np.maximum([f - self.low[some], self.high[some] - f], 0.0)
-        self.line_ = ax.errorbar(p, f, error, **style)
+    @property
+    def calibration_error(self) -> float:
+        """The expected calibration error: the mean distance of frequency and probability over rows."""
+        gaps = np.abs(self.mean_probability - self.frequency) * self.count
+        return float(np.nansum(gaps) / np.sum(self.count))
+
+    def plot(
+        self,
+        ax: Axes | None = None,
+        *,
+        intervals: bool = True,
+        histogram_ax: Axes | None = None,
+        **kwargs: object,
+    ) -> Self:
+        """Draw; further arguments go to the line. The histogram is in ``histogram_ax_``.
+
+        Several displays may share ``ax``, without ``intervals`` for clarity: the area of a marker then
+        shows the number of rows. They may share ``histogram_ax`` too, where they draw outlines.
+        """
+        ax = self._axes(ax, 4.6, 5.0)
+        if not ax.lines:
+            line: Style = {"color": INK, "linewidth": 1, "alpha": 0.6, "zorder": 1}
+            ax.plot([0, 1], [0, 1], "--", label="as predicted", **line)
+        style: Style = {"color": COLOURS[1], "marker": "o", "linestyle": "-", "linewidth": 0.8}
+        style |= {"label": self._rows} | kwargs
+        self.line_ = self._line(ax, style, intervals)
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
         ax.set_xlabel(f"predicted probability {self.event}")
-        ax.set_ylabel("frequency, with 95 % interval")
-        self._histogram(ax)
+        ax.set_ylabel("frequency, with 95 % interval" if intervals else "frequency")
+        if histogram_ax is None:
+            self._histogram(ax)
+        else:
+            outline: Style = {"color": style["color"], "linestyle": style["linestyle"]}
+            histogram_ax.stairs(self.count, self.edges, **outline)
+            self.histogram_ax_ = histogram_ax
         return self
 
-    @property
-    def _rows(self) -> str:
-        return f"{len(self.outcome)} rows" + (f", {self.source}" if self.source else "")
+    def _line(self, ax: Axes, style: Style, intervals: bool) -> ErrorbarContainer | Line2D:
+        some = self.count > 0
+        p, f = self.mean_probability[some], self.frequency[some]
+        if intervals:
+            # rounding may put a frequency of 0 or 1 outside of its interval
+            error = np.maximum([f - self.low[some], self.high[some] - f], 0.0)
+            bars: Style = {"markersize": 4.5, "elinewidth": 1, "capsize": 2}
+            return ax.errorbar(p, f, error, **(bars | style))
+        sizes = 10 + 90 * self.count[some] / self.count.max(initial=1)
+        # half-transparent: curves that agree lie on top of each other
+        faint: Style = {"color": style["color"], "marker": style["marker"], "alpha": 0.65}
+        ax.scatter(p, f, sizes, linewidths=0, **faint)
+        return ax.plot(p, f, **(style | {"marker": ""}))[0]
 
-    def _histogram(self, ax: Any) -> None:
-        """Above the axes and part of them, so that it goes wherever they are put."""
+    def _histogram(self, ax: Axes) -> None:
+        """Draw the histogram in inset axes above ``ax``, so that it moves with them."""
         above = self.histogram_ax_ = ax.inset_axes((0.0, 1.03, 1.0, 0.2), sharex=ax)
         bare(above)
         above.grid(False)
@@ -119,9 +153,9 @@ class ReliabilityDisplay(Display):
 
 
 def _event(
-    classes: np.ndarray, p: Array, labels: np.ndarray, pos_label: Any
+    classes: np.ndarray, p: Array, labels: np.ndarray, pos_label: object
 ) -> tuple[Array, Array, str]:
-    """Whether it came, its probability, and its name in words."""
+    """Return for each row whether the event occurred and its probability, and the event's name."""
     if pos_label is None and len(classes) > 2:
         outcome = classes[np.argmax(p, axis=1)] == labels
         return outcome.astype(float), np.max(p, axis=1), "of the predicted class"
@@ -135,7 +169,7 @@ def _event(
 
 
 def wilson(frequency: Array, count: np.ndarray, level: float = 0.95) -> tuple[Array, Array]:
-    """Wilson's interval of a frequency from so many trials; unlike Wald's it stays within 0 and 1."""
+    """Return Wilson's interval of a frequency in ``count`` trials, which stays within 0 and 1."""
     z2 = float(ndtri(0.5 + level / 2)) ** 2
     centre = (count * frequency + z2 / 2) / (count + z2)
     half = np.sqrt(z2) * np.sqrt(count * frequency * (1 - frequency) + z2 / 4) / (count + z2)

@@ -1,1 +1,1 @@
-"""."""
+"""The workbench evaluates methods, reproduces the paper's experiments, and reports both."""

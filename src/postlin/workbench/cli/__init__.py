@@ -8,7 +8,7 @@ Install them with:  pip install "postlin[cli]"
 
 
 def main() -> None:
-    """Run the command line, or say what must be installed for it."""
+    """Run the command line, or say which packages it needs."""
     try:
         from postlin.workbench.cli.app import app
     except ModuleNotFoundError as error:

@@ -1,26 +1,27 @@
-"""The command ``postlin`` and its sub-commands."""
+"""The command ``postlin`` and its short sub-commands: fit, predict and datasets."""
 
+import sys
+from pathlib import Path
 from typing import Annotated
 
+import numpy as np
+import pandas as pd
 import typer
 from rich.padding import Padding
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import postlin
 from postlin import datasets
-from postlin.workbench.cli.evaluate import evaluate
-from postlin.workbench.cli.fit_predict import fit, predict
-from postlin.workbench.cli.reproduce import reproduce
-from postlin.workbench.cli.show import console
-from postlin.workbench.cli.tables import BUILT_IN, built_in
+from postlin.estimator.classifier import GPClassifier
+from postlin.workbench.cli import inputs, outputs
+from postlin.workbench.cli.experiments import evaluate, reproduce
+from postlin.workbench.evaluation.methods import make_classifier
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Gaussian process classification by posterior linearisation, EP and Laplace.",
-)
-for command in (evaluate, fit, predict, reproduce):
-    app.command()(command)
+_MODEL = Path("model.postlin")
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.command()(evaluate)
 
 
 def _version(wanted: bool) -> None:
@@ -38,12 +39,103 @@ def root(
     """Gaussian process classification by posterior linearisation, EP and Laplace."""
 
 
+@app.command()
+@inputs.one_sentence()
+def fit(
+    data: inputs.Source,
+    model: Annotated[Path, typer.Option(help="The file in which the model is saved.")] = _MODEL,
+    target: inputs.Target = None,
+    method: Annotated[str, typer.Option(help=f"One of {inputs.METHODS_HELP}")] = "PPL",
+    likelihood: Annotated[str | None, typer.Option(help=f"One of {inputs.LIKELIHOODS_HELP}")] = None,
+    multi_class: Annotated[str, typer.Option(help=f"One of {inputs.MULTI_CLASS_HELP}")] = "one_vs_rest",
+) -> None:
+    """Train on a table and save the model."""
+    source = inputs.read_data(data, target)
+    chosen = inputs.choices(method, likelihood, multi_class, len(source.classes))
+    if len(chosen) != 1:
+        raise inputs.BadInputError("fit takes one --method, one --likelihood and one --multi-class.")
+    if not model.parent.is_dir():
+        raise inputs.BadInputError(f"there is no folder {str(model.parent)!r} to save the model in.")
+    estimator = make_classifier(*chosen[0][:2], multi_class=chosen[0].multi_class)
+    pipeline = make_pipeline(StandardScaler(), estimator)
+    with outputs.notes.status(f"fitting {len(source.codes)} rows"):
+        X = pd.DataFrame(source.X, columns=list(source.feature_names))
+        pipeline.fit(X, np.array(source.classes)[source.codes])
+    with outputs.writing(model):
+        postlin.save(pipeline, model)
+    outputs.notes.print(f"{_learned(estimator)}; saved {model}", markup=False)
+
+
+@app.command()
+@inputs.one_sentence()
+def predict(
+    data: Annotated[Path, typer.Argument(help="A CSV or Parquet file with the model's columns.")],
+    model: Annotated[Path, typer.Option(help="A model that 'postlin fit' has saved.")] = _MODEL,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="CSV file for the predictions; by default they go to standard output."),
+    ] = None,
+) -> None:
+    """Predict labels and probabilities for the rows of a table."""
+    fitted = _read_model(model)
+    frame = inputs.read_frame(data)
+    columns = list(fitted.feature_names_in_)
+    absent = [name for name in columns if name not in frame.columns]
+    if absent:
+        raise inputs.BadInputError(
+            f"{str(data)!r} lacks the model's columns {', '.join(map(repr, absent))}; it has "
+            f"{', '.join(frame.columns)}."
+        )
+    X = pd.DataFrame(inputs.numeric(frame[columns], str(data)), columns=columns)
+    p, labels = fitted.predict_proba(X), fitted.classes_
+    table = pd.DataFrame(p, columns=[f"p({c})" for c in labels])
+    table.insert(0, "label", labels[p.argmax(axis=1)])
+    text = table.to_csv(index=False)
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        outputs.write_text(out, text)
+        outputs.notes.print(f"written: {out} ({len(table)} rows)")
+
+
+def _learned(fitted: GPClassifier) -> str:
+    """One line about the fit: the kernel or the number of problems, the evidence, the convergence."""
+    state = "converged" if fitted.converged_ else "NOT converged"
+    problems = len(fitted._estimators)
+    if problems > 1:
+        strategy = fitted.multi_class.replace("_", " ")
+        what = f"{fitted.n_classes_} classes, {strategy} in {problems} problems, mean log evidence"
+    else:
+        what = f"{fitted.kernel_}, log evidence"
+    return f"{what} {fitted.log_marginal_likelihood_value_:.3f}, {state}"
+
+
+def _read_model(path: Path) -> Pipeline:
+    """The model in a file, which must know the names of its columns."""
+    try:
+        model = postlin.load(path)
+    except FileNotFoundError:
+        raise inputs.BadInputError(
+            f"there is no model file {str(path)!r}: make one with 'postlin fit'."
+        ) from None
+    except OSError as error:
+        raise inputs.BadInputError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
+    if not hasattr(model, "feature_names_in_"):
+        raise inputs.BadInputError(
+            f"the model in {str(path)!r} was fitted without column names: make one with 'postlin fit'."
+        )
+    return model
+
+
+app.command()(reproduce)
+
+
 @app.command("datasets")
 def list_datasets() -> None:
-    """List the built-in data sets and what is assumed about them."""
-    for name in BUILT_IN:
-        data = built_in(name)
+    """List the built-in data sets and the assumptions made about them."""
+    for name in inputs.BUILT_IN:
+        data = inputs.built_in(name)
         counts = ", ".join(f"{c} {int((data.codes == k).sum())}" for k, c in enumerate(data.classes))
         shape = f"{data.X.shape[0]} rows, {data.X.shape[1]} features; {counts}"
-        console.print(f"[bold]{name}[/bold]  {shape}", highlight=False)
-        console.print(Padding(datasets.load(name).description, (0, 0, 1, 4)), highlight=False)
+        outputs.console.print(f"[bold]{name}[/bold]  {shape}", highlight=False)
+        outputs.console.print(Padding(datasets.load(name).description, (0, 0, 1, 4)), highlight=False)

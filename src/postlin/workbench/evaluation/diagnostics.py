@@ -1,10 +1,8 @@
-"""What a report shows besides scores: how the iterations go, and where the optimiser walked."""
+"""What a report shows besides scores: the residuals of the iterations."""
 
 import warnings
 from copy import copy
 from typing import NamedTuple
-
-import numpy as np
 
 from postlin._typing import Array
 from postlin.estimator.classifier import GPClassifier
@@ -15,46 +13,29 @@ from postlin.rules.binary import EP, PL, Rule
 from postlin.schedules import Parallel
 from postlin.workbench.evaluation.methods import SMALL_VARIANCE
 
+#: Iterations of undamped parallel iteration: as in the paper, but more.
 _PLAIN_ITERATIONS = 40
 
 
-class Surface(NamedTuple):
-    """Log evidence over (ln σ₁², ln ℓ), and the optimiser's path."""
-
-    log_variance: Array
-    log_length: Array
-    values: Array
-    path: Array
-
-
 def convergence_histories(X: Array, y: Array, theta: Array) -> dict[str, dict[str, list[float]]]:
-    """Residuals of PPL and PEP with the noisy threshold: plain iteration, and ours."""
+    """Residuals of PPL and PEP with the noisy threshold, by plain iteration and by our solver."""
     K = default_kernel().clone_with_theta(theta)(X)
-    rules: dict[str, tuple[Rule, Rule]] = {
-        "PPL": (PL(), PL()),
-        "PEP": (EP(negative_sites="small_variance", small_variance=SMALL_VARIANCE), EP()),
-    }
-    panels = {}
-    for name, (plain, ours) in rules.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            undamped = infer(
-                K,
-                y,
-                likelihood="noisy_threshold",
-                inference=plain,
-                schedule=Parallel(iterations=_PLAIN_ITERATIONS),
-            )
-            solved = infer(K, y, likelihood="noisy_threshold", inference=ours)
-        panels[name] = {
-            "plain iteration": undamped.history.residuals,
-            "postlin": solved.history.residuals,
+    fixed = EP(negative_sites="small_variance", small_variance=SMALL_VARIANCE)
+    rules: dict[str, tuple[Rule, Rule]] = {"PPL": (PL(), PL()), "PEP": (fixed, EP())}
+
+    def residuals(rule: Rule, iterations: int | None = None) -> list[float]:
+        how = Parallel(iterations=iterations)
+        return infer(K, y, likelihood="noisy_threshold", inference=rule, schedule=how).history.residuals
+
+    with warnings.catch_warnings(action="ignore"):
+        return {
+            name: {"plain iteration": residuals(plain, _PLAIN_ITERATIONS), "postlin": residuals(ours)}
+            for name, (plain, ours) in rules.items()
         }
-    return panels
 
 
 class ProblemHistory(NamedTuple):
-    """A problem at the parameters learned: residuals from the prior, by plain iteration and by ours."""
+    """Residuals of a problem at learned hyperparameters, from the prior, plain and by our solver."""
 
     name: str
     theta: Array
@@ -65,7 +46,7 @@ class ProblemHistory(NamedTuple):
 
 
 def problem_histories(model: GPClassifier) -> list[ProblemHistory]:
-    """How inference goes in each problem of a fit, or in the one for all classes."""
+    """The history of each binary problem of a fit, or of the one joint problem."""
     return [_history(fit) for fit in model._estimators]
 
 
@@ -76,15 +57,3 @@ def _history(fit: Fit) -> ProblemHistory:
     plain, ours = (way.infer(here).history.residuals for way in (undamped, fit.model))
     value, converged = fit.log_marginal_likelihood_value_, fit.record.converged
     return ProblemHistory(fit.name, here.theta, value, plain, ours, converged)
-
-
-def evidence_surface(X: Array, y: Array, classifier: GPClassifier, points: int = 21) -> Surface:
-    """The evidence about the optimum of a fitted classifier, wide enough to hold its path."""
-    path = np.array([theta for theta, _ in classifier.evidence_path_])
-    inside = np.vstack([path, classifier.kernel_.theta])
-    low, high = inside.min(axis=0) - 1.0, inside.max(axis=0) + 1.0
-    variances, lengths = (np.linspace(a, b, points) for a, b in zip(low, high, strict=True))
-    values = np.array(
-        [[classifier.log_marginal_likelihood(np.array([v, s])) for s in lengths] for v in variances]
-    )
-    return Surface(variances, lengths, values, path)

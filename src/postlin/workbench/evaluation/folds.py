@@ -1,24 +1,39 @@
-"""One fold of a cross-validation: the unit of work that is run, stored and resumed."""
+"""Cross-validation by folds: each fold is run by itself, here or in other processes, and stored.
 
+The store is a file with one line of JSON for every finished fold. A run that was interrupted or killed
+goes on from there. Every line carries a fingerprint of all that its result depends on (version, data,
+settings), so that outdated results are never used.
+"""
+
+import hashlib
+import importlib
+import json
+import os
 import time
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Literal, cast
 
 import numpy as np
+from joblib import Parallel, delayed, parallel_config
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
+import postlin
 from postlin._typing import Array
 from postlin.datasets import whiten
-from postlin.workbench.evaluation.methods import MultiClass, Protocol, make_classifier
+from postlin.workbench.evaluation.methods import SMALL_VARIANCE, MultiClass, Protocol, make_classifier
 
 Scaling = Literal["whiten", "standardise", "none"]
 
 
 @dataclass(frozen=True)
 class Data:
-    """A data set: features, labels as indices of classes, and the classes' names."""
+    """A data set: features, the class index of every row, and the classes' names."""
 
     name: str
     X: Array
@@ -29,31 +44,32 @@ class Data:
 
 @dataclass(frozen=True)
 class Task:
-    """What one fold does. Tasks are equal exactly when their results must be."""
+    """What one fold computes; equal tasks on equal data have equal results."""
 
     data: str
     method: str
     likelihood: str
-    protocol: Protocol
-    seed: int
-    fold: int
-    n_folds: int
-    small_variance: float
-    scaling: Scaling
-    paper_folds: bool
-    multi_class: MultiClass | None = None  # of two classes None: there is one way to treat them
+    protocol: Protocol = "converged"
+    seed: int = 0
+    fold: int = 0
+    n_folds: int = 10
+    small_variance: float = SMALL_VARIANCE
+    scaling: Scaling = "whiten"
+    paper_folds: bool = False
+    multi_class: MultiClass | None = None  # None for two classes
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON, without what does not apply."""
+    def as_dict(self) -> dict[str, object]:
+        """The fields that are not None, for JSON."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
 class FoldResult:
-    """What came of it: predictions on the held-out rows, and how the fit went.
+    """Predictions on the held-out rows, and how the fit went.
 
-    ``p`` holds for every row the probabilities of all classes, or of two classes the second's alone.
-    Where many classes are taken apart, the evidence and its trace are means over the problems.
+    ``p`` holds the probabilities of all classes for every row, or with two classes only that of the
+    second. Where many classes are split into binary problems, the evidence and its trace are means
+    over these problems.
     """
 
     y: list[int]
@@ -65,8 +81,13 @@ class FoldResult:
     trace: list[float]
 
 
+Results = dict[Task, FoldResult]
+#: What is called with the numbers of finished and of all tasks, and with the task that has just ended.
+Report = Callable[[int, int, Task | None], object]
+
+
 def paper_folds(n: int, k: int, seed: int) -> list[np.ndarray]:
-    """Shuffled folds of ⌊n/k⌋ rows, the remainder in the last: held-out rows of each."""
+    """The held-out rows of k shuffled folds: ⌊n/k⌋ rows each, and the remainder in the last."""
     order = np.random.default_rng(seed).permutation(n)
     size = n // k
     return [order[i * size : (i + 1) * size if i < k - 1 else n] for i in range(k)]
@@ -78,53 +99,136 @@ def held_out(data: Data, task: Task) -> np.ndarray:
         return paper_folds(len(data.codes), task.n_folds, task.seed)[task.fold]
     splitter = StratifiedKFold(task.n_folds, shuffle=True, random_state=task.seed)
     with warnings.catch_warnings():
-        # a class with fewer rows than there are folds is held out by some of them only
+        # A class with fewer rows than there are folds is absent from some held-out parts.
         warnings.filterwarnings("ignore", message="The least populated class")
-        rows: np.ndarray = list(splitter.split(data.X, data.codes))[task.fold][1]
-    return rows
+        return np.asarray(list(splitter.split(data.X, data.codes))[task.fold][1])
+
+
+def scale(X: Array, how: Scaling, train: np.ndarray | slice = slice(None)) -> Array:
+    """X whitened, standardised by the mean and spread of the rows ``train``, or unchanged."""
+    if how == "whiten":
+        return whiten(X)
+    if how == "none":
+        return X
+    return np.asarray(StandardScaler().fit(X[train]).transform(X))
 
 
 def run_fold(data: Data, task: Task) -> FoldResult:
-    """Fit on the other folds, predict this one."""
+    """Fit on the rows of the other folds and predict those of this one."""
     test = held_out(data, task)
     train = np.setdiff1d(np.arange(len(data.codes)), test)
-    _check_classes(data, train, task)
-    X = whiten(data.X) if task.scaling == "whiten" else data.X
-    if task.scaling == "standardise":
-        X = StandardScaler().fit(X[train]).transform(X)
-    model = make_classifier(
-        task.method, task.likelihood, task.protocol, task.small_variance, task.multi_class
-    )
-    start = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what they would say is in ``converged``
-        model.fit(X[train], data.codes[train])
-    seconds = time.perf_counter() - start
-    p = model.predict_proba(X[test])
-    return FoldResult(
-        y=[int(c) for c in data.codes[test]],
-        p=(p[:, 1] if p.shape[1] == 2 else p).tolist(),
-        log_evidence=float(model.log_marginal_likelihood_value_),
-        seconds=seconds,
-        converged=bool(model.converged_),
-        theta=[float(t) for t in model.kernel_.theta],
-        trace=_mean_trace([[float(v) for _, v in f.evidence_path_] for f in model._estimators]),
-    )
-
-
-def _check_classes(data: Data, train: np.ndarray, task: Task) -> None:
-    """Raise ``ValueError`` where a class would have to be predicted that was never seen."""
     unseen = np.setdiff1d(np.arange(len(data.classes)), data.codes[train])
     if len(unseen):
         raise ValueError(
             f"fold {task.fold + 1} of {task.n_folds} leaves no row of class "
-            f"{data.classes[unseen[0]]!r} to learn from: leave that class out, or put it together with "
+            f"{data.classes[unseen[0]]!r} to learn from: leave that class out, or merge it with "
             "another."
         )
+    X = scale(data.X, task.scaling, train)
+    settings = task.protocol, task.small_variance, task.multi_class
+    model = make_classifier(task.method, task.likelihood, *settings)
+    start = time.perf_counter()
+    with warnings.catch_warnings(action="ignore"):  # ``converged`` tells what the warnings would
+        model.fit(X[train], data.codes[train])
+    seconds = time.perf_counter() - start
+    p = model.predict_proba(X[test])
+    return FoldResult(
+        y=data.codes[test].tolist(),
+        p=(p[:, 1] if p.shape[1] == 2 else p).tolist(),
+        log_evidence=float(model.log_marginal_likelihood_value_),
+        seconds=seconds,
+        converged=bool(model.converged_),
+        theta=model.kernel_.theta.tolist(),
+        trace=_mean_trace([[float(v) for _, v in f.evidence_path_] for f in model._estimators]),
+    )
 
 
 def _mean_trace(traces: list[list[float]]) -> list[float]:
-    """The log evidence by evaluation; of several problems the mean, each at its best once it ends."""
+    """The mean log evidence by evaluation; a search that has ended counts with its best value."""
     longest = max(map(len, traces))
     padded = [t + [max(t)] * (longest - len(t)) for t in traces if t]
     return [float(v) for v in np.mean(padded, axis=0)] if padded else []
+
+
+def fingerprint(data: Data, task: Task) -> str:
+    """A digest of everything that the result of a task depends on."""
+    about = json.dumps([postlin.__version__, task.as_dict()], sort_keys=True).encode()
+    return hashlib.sha256(about + data.X.tobytes() + data.codes.tobytes()).hexdigest()
+
+
+class Store:
+    """Results by fingerprint, kept in a file, or only in memory where there is no path."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._known: dict[str, FoldResult] = {}
+        #: The stored result of a fingerprint, or None.
+        self.get = self._known.get
+        content = path.read_bytes() if path is not None and path.exists() else b""
+        #: Whether the file ends in the middle of a line, as after a kill.
+        self._cut = not content.endswith(b"\n") and bool(content)
+        for line in content.splitlines():
+            try:
+                record = json.loads(line)
+                self._known[record["fingerprint"]] = FoldResult(**record["result"])
+            except (ValueError, KeyError, TypeError):
+                continue  # a line cut short
+
+    def add(self, key: str, task: Task, result: FoldResult) -> None:
+        """Keep a result; it is on disk when this returns."""
+        self._known[key] = result
+        if self._path is None:
+            return
+        record = {"fingerprint": key, "task": task.as_dict(), "result": asdict(result)}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab") as file:
+            file.write(b"\n" * self._cut + json.dumps(record).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._cut = False
+
+
+def run(
+    data: dict[str, Data],
+    tasks: list[Task],
+    store: Store,
+    *,
+    jobs: int = 1,
+    dask: str | None = None,
+    report: Report = lambda done, total, task: None,
+) -> Results:
+    """The results of all tasks, in their order; those in the store are not computed again.
+
+    ``dask`` is the address of a scheduler whose workers are used in place of local processes.
+    """
+    keys = {task: fingerprint(data[task.data], task) for task in tasks}
+    results = {task: stored for task in tasks if (stored := store.get(keys[task])) is not None}
+    waiting = [task for task in tasks if task not in results]
+    report(len(results), len(tasks), None)
+    with ExitStack() as stack:
+        if dask is not None:
+            stack.enter_context(_client(dask))
+        backend = {"n_jobs": jobs, "inner_max_num_threads": 1} if dask is None else {}
+        stack.enter_context(parallel_config("loky" if dask is None else "dask", **backend))
+        finished = Parallel(return_as="generator_unordered")(
+            delayed(_run_on_one_thread)(data[task.data], task) for task in waiting
+        )
+        for task, result in finished:
+            store.add(keys[task], task, result)
+            results[task] = result
+            report(len(results), len(tasks), task)
+    return {task: results[task] for task in tasks}
+
+
+def _run_on_one_thread(data: Data, task: Task) -> tuple[Task, FoldResult]:
+    with threadpool_limits(1, user_api="blas"):
+        return task, run_fold(data, task)
+
+
+def _client(address: str) -> AbstractContextManager[object]:
+    """A connection to a Dask scheduler, which joblib's backend "dask" uses while it is open."""
+    try:
+        distributed = importlib.import_module("distributed")
+    except ImportError:
+        raise ImportError("--dask needs Dask: pip install 'postlin[dask]'.") from None
+    return cast(AbstractContextManager[object], distributed.Client(address))

@@ -1,4 +1,4 @@
-"""The supplement's example: two latent values where EP breaks and PL does not."""
+"""The supplement's example with two latent values, where EP breaks and PL does not."""
 
 from typing import NamedTuple
 
@@ -9,17 +9,21 @@ from postlin.exceptions import ImproperCavityError
 from postlin.inference.exact.evidence import ExactApproximation
 from postlin.inference.infer import infer
 from postlin.likelihoods import NoisyThreshold
-from postlin.rules.binary import EP
+from postlin.rules.binary import EP, Rule
 from postlin.schedules import Parallel, Schedule, Sequential
 
 PRIOR_MEAN = np.array([-0.5, -3.0])
 PRIOR_COVARIANCE = np.array([[1.0, 0.8], [0.8, 1.0]])
 LABELS = np.ones(2)
 EPSILON = 0.01
+Order = tuple[int, int]
 
 
 class Example(NamedTuple):
-    """The true posterior on a grid, PL's approximation, the path of the parallel means, EP's fate."""
+    """The true posterior density on a grid, PL's approximation and what becomes of EP.
+
+    ``path`` holds the means of undamped parallel PL; ``ep`` says for each order how plain EP ends.
+    """
 
     axis1: Array
     axis2: Array
@@ -31,54 +35,39 @@ class Example(NamedTuple):
 
 
 def example(iterations: int = 12, points: int = 401) -> Example:
-    """Everything that the supplement's figure shows, computed anew."""
-    likelihood = NoisyThreshold(EPSILON)
-
-    def solve(schedule: Schedule) -> ExactApproximation:
-        return infer(
-            PRIOR_COVARIANCE, LABELS, likelihood=likelihood, prior_mean=PRIOR_MEAN, schedule=schedule
-        )
-
-    solution, plain = solve(Parallel()), solve(Parallel(iterations=iterations))
+    """Compute everything that the supplement's figure shows."""
+    solution, plain = _infer(Parallel()), _infer(Parallel(iterations=iterations))
     axis1, axis2 = np.linspace(-4.5, 5.0, points), np.linspace(-7.0, 4.0, points)
-    return Example(
-        axis1,
-        axis2,
-        true_density(axis1, axis2),
-        solution.mean,
-        solution.covariance,
-        np.vstack([PRIOR_MEAN, *plain.history.means]),
-        {
-            "order 1, 2": _fate_of_ep((0, 1), Sequential()),
-            "order 2, 1": _fate_of_ep((1, 0), Sequential()),
-            "parallel": _fate_of_ep((0, 1), Parallel()),
-        },
-    )
+    ep = {
+        "order 1, 2": _end_of_ep((0, 1), Sequential()),
+        "order 2, 1": _end_of_ep((1, 0), Sequential()),
+        "parallel": _end_of_ep((0, 1), Parallel()),
+    }
+    path = np.vstack([PRIOR_MEAN, *plain.history.means])
+    density, mean, covariance = true_density(axis1, axis2), solution.mean, solution.covariance
+    return Example(axis1, axis2, density, mean, covariance, path, ep)
 
 
 def true_density(axis1: Array, axis2: Array) -> Array:
-    """The posterior density on a grid, normalised over it."""
+    """The posterior density on a grid, normalised so that it integrates to 1 over the grid."""
     f = np.stack(np.meshgrid(axis1, axis2, indexing="ij"), axis=-1)
     d = f - PRIOR_MEAN
     prior = np.exp(-0.5 * np.einsum("...i,ij,...j->...", d, np.linalg.inv(PRIOR_COVARIANCE), d))
     likelihood = np.prod(EPSILON + (1 - 2 * EPSILON) * (f > 0), axis=-1)
     cell = (axis1[1] - axis1[0]) * (axis2[1] - axis2[0])
-    density: Array = prior * likelihood / (np.sum(prior * likelihood) * cell)
-    return density
+    return np.asarray(prior * likelihood / (np.sum(prior * likelihood) * cell))
 
 
-def _fate_of_ep(order: tuple[int, int], schedule: Schedule) -> str:
-    """What plain undamped EP comes to when it visits the points in this order."""
-    rows = list(order)
+def _infer(schedule: Schedule, rule: Rule | str = "pl", order: Order = (0, 1)) -> ExactApproximation:
+    rows, noisy = list(order), NoisyThreshold(EPSILON)
+    K, mean = PRIOR_COVARIANCE[np.ix_(rows, rows)], PRIOR_MEAN[rows]
+    return infer(K, LABELS, likelihood=noisy, prior_mean=mean, inference=rule, schedule=schedule)
+
+
+def _end_of_ep(order: Order, schedule: Schedule) -> str:
+    """How plain undamped EP ends when it visits the points in this order."""
     try:
-        result = infer(
-            PRIOR_COVARIANCE[np.ix_(rows, rows)],
-            LABELS,
-            likelihood=NoisyThreshold(EPSILON),
-            prior_mean=PRIOR_MEAN[rows],
-            inference=EP(negative_sites="raise"),
-            schedule=schedule,
-        )
+        result = _infer(schedule, EP(negative_sites="raise"), order)
     except ImproperCavityError as error:
-        return f"breaks: cavity variance {error.cavity_variance:.1f} at point {rows[error.site] + 1}"
+        return f"breaks: cavity variance {error.cavity_variance:.1f} at point {order[error.site] + 1}"
     return f"converges after {result.n_iter} iterations"

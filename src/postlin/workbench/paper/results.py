@@ -1,13 +1,17 @@
-"""Table I of the paper: average classification errors for real data sets."""
+"""The paper's results and ours beside them: the errors of Table I, and the seconds that a fit takes."""
 
+import time
+import warnings
 from typing import NamedTuple
 
 import numpy as np
 
-from postlin.workbench.evaluation.scores import Score
-from postlin.workbench.evaluation.summary import Cell, Summary
+from postlin.datasets import load, whiten
+from postlin.workbench.evaluation.methods import METHODS, Protocol, make_classifier
+from postlin.workbench.evaluation.scores import Cell, Score, Summary
 
-#: The paper's order of columns, with the number of points, by which its last column is weighted.
+#: The paper's data sets in the order of its columns, with their numbers of points, which weight the
+#: average in its last column.
 SETS = {
     "breast_cancer": 699,
     "crab": 200,
@@ -17,7 +21,7 @@ SETS = {
     "housing": 506,
 }
 
-#: (likelihood, method): errors in the order of SETS, then the average.
+#: Table I by (likelihood, method): errors in the order of SETS, then the average.
 PAPER: dict[tuple[str, str], tuple[float, ...]] = {
     ("probit", "L"): (0.051, 0.050, 0.067, 0.108, 0.061, 0.069, 0.067),
     ("probit", "PEP"): (0.034, 0.045, 0.067, 0.088, 0.062, 0.064, 0.057),
@@ -35,6 +39,9 @@ PAPER: dict[tuple[str, str], tuple[float, ...]] = {
     ("noisy_threshold", "SPL"): (0.034, 0.035, 0.067, 0.091, 0.057, 0.070, 0.057),
 }
 
+#: Seconds that the paper reports for a fit with hyperparameters on the crab data, probit, in Matlab.
+PAPER_SECONDS = {"L": 0.4, "PEP": 0.7, "SEP": 6.1, "PPL": 0.8, "SPL": 5.5}
+
 
 class Comparison(NamedTuple):
     """Our error beside the paper's."""
@@ -45,7 +52,7 @@ class Comparison(NamedTuple):
 
     @property
     def difference(self) -> float:
-        """Ours less the paper's."""
+        """Our error minus the paper's."""
         return self.ours.mean - self.paper
 
     @property
@@ -59,8 +66,15 @@ class Comparison(NamedTuple):
         return self.difference / self.ours.error if self.ours.error else None
 
 
-def compare(summaries: dict[Cell, Summary]) -> dict[tuple[str, str], list[Comparison | None]]:
-    """For every row of the table, its cells and the weighted average where all six are there."""
+#: Table I by (likelihood, method): comparisons in the order of SETS, then that of the average.
+TableI = dict[tuple[str, str], list[Comparison | None]]
+
+
+def compare(summaries: dict[Cell, Summary]) -> TableI:
+    """The rows of Table I: a comparison for each data set, and for the average if all six are there.
+
+    Cells without results are None; rows without any are left out.
+    """
     table = {}
     for (likelihood, method), paper in PAPER.items():
         row: list[Comparison | None] = []
@@ -68,8 +82,8 @@ def compare(summaries: dict[Cell, Summary]) -> dict[tuple[str, str], list[Compar
             summary = summaries.get(Cell(name, method, likelihood))
             row.append(Comparison(summary.error, error, points) if summary else None)
         cells = [cell for cell in row if cell is not None]
-        complete = len(cells) == len(SETS)
-        row.append(Comparison(_weighted(cells), paper[-1], None) if complete else None)
+        all_six = len(cells) == len(SETS)
+        row.append(Comparison(_weighted(cells), paper[-1], None) if all_six else None)
         if cells:
             table[likelihood, method] = row
     return table
@@ -81,8 +95,29 @@ def _weighted(cells: list[Comparison]) -> Score:
     weights /= weights.sum()
     mean = float(weights @ [cell.ours.mean for cell in cells])
     errors = [cell.ours.error for cell in cells]
-    known = [e for e in errors if e is not None]
-    spread = (
-        float(np.sqrt(np.sum((weights * np.array(known)) ** 2))) if len(known) == len(errors) else None
-    )
-    return Score(mean, spread)
+    if None in errors:
+        return Score(mean, None)
+    return Score(mean, float(np.sqrt(np.sum((weights * np.array(errors, float)) ** 2))))
+
+
+class Timing(NamedTuple):
+    """The median seconds of our fits with a method, and the seconds that the paper reports."""
+
+    method: str
+    seconds: float
+    paper: float
+
+
+def timings(protocol: Protocol, repeats: int = 3) -> list[Timing]:
+    """Time a fit of each of the five methods on the crab data, in interleaved rounds."""
+    crab = load("crab")
+    X, y = whiten(crab.X), crab.y
+    rounds: dict[str, list[float]] = {method: [] for method in METHODS}
+    for _ in range(repeats):
+        for method in METHODS:
+            model = make_classifier(method, "probit", protocol)
+            start = time.perf_counter()
+            with warnings.catch_warnings(action="ignore"):
+                model.fit(X, y)
+            rounds[method].append(time.perf_counter() - start)
+    return [Timing(m, float(np.median(rounds[m])), PAPER_SECONDS[m]) for m in METHODS]

@@ -1,0 +1,205 @@
+"""``postlin evaluate`` and ``postlin reproduce``: methods on folds of data, and the paper's results."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import typer
+
+from postlin import datasets
+from postlin.workbench.cli import inputs, outputs
+from postlin.workbench.evaluation.folds import Data, Results, Scaling, Store, Task, run, scale
+from postlin.workbench.evaluation.methods import LIKELIHOODS, METHODS, SMALL_VARIANCE, Protocol
+from postlin.workbench.evaluation.scores import Cell, Summary, group, summarise
+from postlin.workbench.paper.results import PAPER, SETS, compare, timings
+from postlin.workbench.paper.synthetic import example
+from postlin.workbench.report import sections
+from postlin.workbench.report.drawing import standalone
+from postlin.workbench.report.page import Figure, Section, render
+
+#: Folds of the paper's cross-validation.
+_FOLDS = 10
+
+
+@inputs.one_sentence()
+def evaluate(
+    data: inputs.Source,
+    target: inputs.Target = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(help=f"Some, separated by commas, of {inputs.METHODS_HELP} All by default."),
+    ] = None,
+    likelihoods: Annotated[
+        str | None, typer.Option(help=f"Some, separated by commas, of {inputs.LIKELIHOODS_HELP}")
+    ] = None,
+    multi_class: Annotated[
+        str, typer.Option(help=f"Some, separated by commas, of {inputs.MULTI_CLASS_HELP}")
+    ] = "one_vs_rest",
+    folds: Annotated[int, typer.Option(min=2, help="Number of folds of the cross-validation.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of the shuffle that makes the folds.")] = 0,
+    scaling: Annotated[
+        Scaling | None,
+        typer.Option(
+            help="Scaling of features; by default the paper's sets are whitened, others standardised."
+        ),
+    ] = None,
+    jobs: inputs.Jobs = 1,
+    dask: inputs.Dask = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for scores, report and finished folds; a stopped run goes on there."),
+    ] = None,
+) -> None:
+    """Cross-validate methods on a data set and show their scores, each with a standard error."""
+    source = inputs.read_data(data, target)
+    chosen = inputs.choices(methods, likelihoods, multi_class, len(source.classes))
+    _check_folds(source, folds)
+    how = scaling or ("whiten" if data in datasets.NAMES else "standardise")
+    X = scale(source.X, how)  # first, so that data that cannot be whitened fail before any work
+    tasks = [
+        Task(source.name, method, likelihood, "converged", seed, k, folds, scaling=how, multi_class=way)
+        for method, likelihood, way in chosen
+        for k in range(folds)
+    ]
+    results, summaries = _run(source.name, {source.name: source}, tasks, jobs, dask, out)
+    names = 2 if len(source.classes) == 2 else 3
+    title = f"{source.name}: {folds}-fold cross-validation"
+    outputs.print_table(title, *sections.summary_rows(summaries), text_columns=names)
+    if out:
+        page = sections.evaluation_page(source, summaries, results, X)
+        outputs.write_text(out / "report.html", page)
+        outputs.notes.print(f"written: {out / 'report.html'}, results.json, results.csv")
+
+
+def _run(
+    what: str, data: dict[str, Data], tasks: list[Task], jobs: int, dask: str | None, out: Path | None
+) -> tuple[Results, dict[Cell, Summary]]:
+    """Run the folds that the folder does not hold yet, and write the scores of all of them."""
+    store = Store(out / "folds.jsonl" if out else None)
+    with outputs.progress(what) as report:
+        results = run(data, tasks, store, jobs=jobs, dask=dask, report=report)
+    summaries = {cell: summarise(part) for cell, part in group(results).items()}
+    if out:
+        outputs.write_results(out, summaries)
+    return results, summaries
+
+
+def _check_folds(data: Data, folds: int) -> None:
+    """Check that there are rows of every class to learn from in every fold.
+
+    With two classes, both must also occur in every held-out part. With many, rare classes may be absent
+    from some, as long as the most frequent class has a row for each.
+    """
+    counts = np.bincount(data.codes)
+    rare, rows = data.classes[int(np.argmin(counts))], int(counts.min())
+    if rows < 2:
+        raise inputs.BadInputError(
+            f"class {rare!r} has a single row, which cannot be both learned from and predicted"
+            + (": leave it out, or merge rare classes." if len(counts) > 2 else ".")
+        )
+    enough = rows if len(counts) == 2 else int(counts.max())
+    if enough < folds:
+        name = data.classes[int(np.flatnonzero(counts == enough)[0])]
+        raise inputs.BadInputError(
+            f"class {name!r} has {enough} rows, fewer than the {folds} folds"
+            f"{', and none has more' if len(counts) > 2 else ''}: use --folds {enough} or add data."
+        )
+    if rows < folds:
+        few = f"class {rare!r} has {rows} rows, fewer than the {folds} folds"
+        outputs.notes.print(f"{few}: some folds hold out none of it.", markup=False)
+
+
+@inputs.one_sentence()
+def reproduce(
+    what: Annotated[
+        Literal["table", "synthetic", "timing", "all"],
+        typer.Argument(
+            help="The part of the paper: Table I, the supplement's example, the timings, or all three."
+        ),
+    ] = "all",
+    protocol: Annotated[
+        Protocol,
+        typer.Option(help="Iterate to convergence, or ten times without damping as the paper does."),
+    ] = "converged",
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of shuffles; several give standard errors.")
+    ] = 1,
+    sets: Annotated[str, typer.Option(help="Data sets, separated by commas.")] = ",".join(SETS),
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = ",".join(METHODS),
+    likelihoods: Annotated[str, typer.Option(help="Likelihoods, separated by commas.")] = ",".join(
+        LIKELIHOODS
+    ),
+    small_variance: Annotated[
+        float,
+        typer.Option(help="The value to which the paper's protocol sets EP's negative site variances."),
+    ] = SMALL_VARIANCE,
+    jobs: inputs.Jobs = 1,
+    dask: inputs.Dask = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder for the results, the report and the finished folds.")
+    ] = Path("postlin-reproduced"),
+) -> None:
+    """Reproduce Table I, the synthetic example and the timings of the paper, and write a report.
+
+    Every finished fold is stored; a run that was stopped goes on from there.
+    """
+    chosen = inputs.parse(sets, tuple(SETS), "--sets")
+    pairs = inputs.combinations(methods, likelihoods)
+    parts: list[Section] = []
+    if what in ("table", "all"):
+        variance = small_variance if protocol == "paper" else SMALL_VARIANCE
+        tasks = [
+            Task(name, method, likelihood, protocol, seed, k, _FOLDS, variance, paper_folds=True)
+            for seed in range(seeds)
+            for name in sorted(chosen, key=lambda s: -SETS[s])  # large ones first keep processes busy
+            for likelihood, method in PAPER
+            if (method, likelihood) in pairs
+            for k in range(_FOLDS)
+        ]
+        parts += _table(tasks, protocol, seeds, jobs, dask, out)
+    if what in ("synthetic", "all"):
+        parts.append(_synthetic(out))
+    if what in ("timing", "all"):
+        parts.append(_timing(protocol))
+    lead = "Gaussian process classification using posterior linearisation: all numbers computed anew."
+    page = render("The paper, reproduced", lead, parts, sections.FOOTER)
+    outputs.write_text(out / "report.html", page)
+    outputs.notes.print(f"written: {out / 'report.html'}")
+
+
+def _table(
+    tasks: list[Task], protocol: Protocol, seeds: int, jobs: int, dask: str | None, out: Path
+) -> list[Section]:
+    """Run the folds, print and write their scores, and return the sections of the report."""
+    data = {name: inputs.built_in(name) for name in dict.fromkeys(task.data for task in tasks)}
+    results, summaries = _run("Table I", data, tasks, jobs, dask, out)
+    table = compare(summaries)
+    title = f"Table I: ours (the paper's, difference), protocol {protocol}"
+    outputs.print_table(title, *sections.comparison_rows(table, seeds))
+    shown, likelihood = data.get("crab", next(iter(data.values()))), tasks[0].likelihood
+    drawn = {t: r for t, r in results.items() if (t.data, t.likelihood) == (shown.name, likelihood)}
+    cell = Cell(shown.name, "PPL", likelihood)
+    return [
+        sections.table_section(table, protocol, seeds),
+        sections.curves_section(shown, drawn),
+        sections.inference_section(shown, datasets.whiten(shown.X), [cell]),
+    ]
+
+
+def _synthetic(out: Path) -> Section:
+    found = example()
+    outputs.console.print(f"PL converges to ({found.mean[0]:.4f}, {found.mean[1]:.4f})")
+    outputs.print_table("Plain EP", ["order", "what happens"], [[k, v] for k, v in found.ep.items()])
+    section = sections.synthetic_section(found)
+    picture = section.items[0]
+    assert isinstance(picture, Figure)
+    outputs.write_text(out / "synthetic.svg", standalone(picture.svg, picture.alt))
+    return section
+
+
+def _timing(protocol: Protocol) -> Section:
+    with outputs.notes.status("timing five methods on crab"):
+        found = timings(protocol)
+    rows = [[t.method, f"{t.seconds:.2f}", f"{t.paper:.1f}"] for t in found]
+    outputs.print_table("Seconds per fit on crab, probit", ["method", "ours", "paper"], rows, 1)
+    return sections.timing_section(found, protocol)

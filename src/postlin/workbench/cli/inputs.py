@@ -1,0 +1,235 @@
+"""What a person gives the command line: tables, built-in data sets and options, checked."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import pandas as pd
+import typer
+
+from postlin import datasets
+from postlin._typing import Array
+from postlin.workbench.evaluation.folds import Data
+from postlin.workbench.evaluation.methods import (
+    JOINT_METHODS,
+    LIKELIHOODS,
+    METHODS,
+    SOFTMAX,
+    STRATEGIES,
+    MultiClass,
+    possible,
+)
+
+#: The names of the data sets that come with the package.
+BUILT_IN = (*datasets.NAMES, *datasets.MANY_CLASSES)
+
+Source = Annotated[
+    str, typer.Argument(help="The name of a built-in data set, or the path of a CSV or Parquet file.")
+]
+Target = Annotated[
+    str | None, typer.Option(help="The column that holds the class; by default the last one.")
+]
+METHODS_HELP = (
+    "L (Laplace), PEP and SEP (EP, parallel and sequential), PPL and SPL (posterior linearisation, "
+    "parallel and sequential); joint fits can use L and PPL."
+)
+LIKELIHOODS_HELP = "probit (the default), logit and noisy_threshold; joint fits use softmax."
+MULTI_CLASS_HELP = (
+    "one_vs_rest and one_vs_one, which split many classes into binary problems, and joint, which "
+    "treats them in one softmax model."
+)
+Jobs = Annotated[int, typer.Option(min=1, help="Number of processes, each with one BLAS thread.")]
+Dask = Annotated[
+    str | None, typer.Option(help="Address of a Dask scheduler whose workers replace local processes.")
+]
+
+
+class BadInputError(Exception):
+    """Input that the user can correct; the message says what is wrong and what to do about it."""
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """Turn bad input into one line on standard error and exit code 2."""
+    try:
+        yield
+    except (BadInputError, ValueError, MemoryError) as error:
+        sys.stderr.write(f"postlin: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("postlin: interrupted; finished folds are kept where --out was given.\n")
+        sys.exit(130)
+
+
+class Choice(NamedTuple):
+    """A method, its likelihood, and its strategy for many classes (None for two classes)."""
+
+    method: str
+    likelihood: str
+    multi_class: MultiClass | None
+
+
+def parse(text: str, known: tuple[str, ...], what: str) -> list[str]:
+    """The different parts of 'A,B,C', each of which must be known."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    unknown = [part for part in parts if part not in known]
+    if unknown or not parts:
+        raise BadInputError(f"{what} must be some of {', '.join(known)}, got {text!r}.")
+    return list(dict.fromkeys(parts))
+
+
+def combinations(methods: str, likelihoods: str) -> list[tuple[str, str]]:
+    """The possible (method, likelihood) pairs; having none is an error."""
+    known = parse(likelihoods, LIKELIHOODS, "--likelihoods")
+    wanted = parse(methods, METHODS, "--methods")
+    pairs = [(m, likelihood) for likelihood in known for m in wanted if possible(m, likelihood)]
+    if not pairs:
+        raise BadInputError(
+            "L cannot use noisy_threshold, whose gradient is zero almost everywhere: use PPL or PEP."
+        )
+    return pairs
+
+
+def choices(
+    methods: str | None, likelihoods: str | None, multi_class: str, n_classes: int
+) -> list[Choice]:
+    """What the options ask for, given the number of classes; the default is all methods with probit."""
+    wanted = parse(multi_class, STRATEGIES, "--multi-class")
+    several = [strategy for strategy in STRATEGIES if strategy in wanted]
+    strategies: list[MultiClass | None] = [None] if n_classes == 2 else [*several]
+    binary = [strategy for strategy in strategies if strategy != "joint"]
+    found = []
+    if binary:
+        pairs = combinations(methods or ",".join(METHODS), likelihoods or "probit")
+        found = [Choice(*pair, strategy) for strategy in binary for pair in pairs]
+    if "joint" in strategies:
+        found += [Choice(m, SOFTMAX, "joint") for m in _joint(methods, likelihoods, not binary)]
+    return found
+
+
+def _joint(methods: str | None, likelihoods: str | None, alone: bool) -> list[str]:
+    """The methods to use jointly; unsuitable ones are an error if joint is the only strategy."""
+    named = list(JOINT_METHODS) if methods is None else parse(methods, METHODS, "--methods")
+    usable = [method for method in named if method in JOINT_METHODS]
+    others = [method for method in named if method not in JOINT_METHODS]
+    if others and (alone or not usable):
+        raise BadInputError(
+            f"{' and '.join(others)} cannot treat all classes jointly: with --multi-class joint "
+            f"use {' or '.join(JOINT_METHODS)}, or use --multi-class one_vs_rest."
+        )
+    if alone and likelihoods is not None:
+        raise BadInputError(
+            f"--multi-class joint has a likelihood of its own, softmax: leave {likelihoods!r} out, or "
+            "use --multi-class one_vs_rest."
+        )
+    return usable
+
+
+def read_data(source: str, target: str | None) -> Data:
+    """A built-in data set, or a file whose column ``target`` (by default the last) holds the class."""
+    if source in BUILT_IN:
+        if target is not None:
+            raise BadInputError(
+                f"--target is for files; the built-in set {source!r} has its own classes."
+            )
+        return built_in(source)
+    frame = read_frame(Path(source), hint=f"built-in sets are {', '.join(BUILT_IN)}")
+    column = str(frame.columns[-1]) if target is None else target
+    if column not in frame.columns:
+        raise BadInputError(
+            f"there is no column {column!r}; the columns are {', '.join(frame.columns)}."
+        )
+    features = frame.drop(columns=[column])
+    if features.shape[1] == 0:
+        raise BadInputError(
+            f"{source} has no column besides the target {column!r}: there is nothing to learn from."
+        )
+    classes, codes = _classes(frame[column], column)
+    X = numeric(features, source)
+    return Data(Path(source).stem, X, codes, classes, tuple(features.columns))
+
+
+def built_in(name: str) -> Data:
+    """A data set that comes with the package."""
+    bunch = datasets.load(name)
+    classes, codes = np.unique(bunch.y, return_inverse=True)
+    return Data(name, bunch.X, codes, tuple(map(str, classes)), tuple(bunch.feature_names))
+
+
+def _classes(labels: pd.Series, column: str) -> tuple[tuple[str, ...], np.ndarray]:
+    """The names of the classes, and the class index of every row."""
+    missing = np.flatnonzero(labels.isna())
+    if len(missing):
+        raise BadInputError(
+            f"the target column {column!r} has {len(missing)} missing values (first in data row "
+            f"{missing[0] + 1}): remove these rows."
+        )
+    # Numbers are sorted as numbers, so that 10 comes after 9.
+    are_numbers = pd.api.types.is_numeric_dtype(labels) and labels.dtype != bool
+    values = labels.to_numpy() if are_numbers else labels.astype(str).to_numpy(dtype=object)
+    classes, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if len(classes) == 1:
+        raise BadInputError(
+            f"the target column {column!r} must have two classes or more, it has 1 "
+            f"({str(classes[0])!r}): choose another column with --target."
+        )
+    fractions = pd.api.types.is_float_dtype(labels) and (labels % 1 != 0).any()
+    if len(classes) > 2 and (len(classes) > len(labels) / 2 or (fractions and 1 in counts)):
+        raise BadInputError(
+            f"the target column {column!r} has {len(classes)} different values in {len(labels)} rows "
+            f"(the first is {str(labels.iloc[0])!r}), which do not look like classes: choose another "
+            "column with --target."
+        )
+    return tuple(map(str, classes)), codes
+
+
+def read_frame(path: Path, hint: str = "") -> pd.DataFrame:
+    """The table in a CSV or Parquet file; ``hint`` is added if there is no such file."""
+    if not path.exists():
+        raise BadInputError(f"there is no file {str(path)!r}" + (f" ({hint})." if hint else "."))
+    if path.is_dir():
+        raise BadInputError(f"{str(path)!r} is a folder, not a CSV or Parquet file.")
+    read = pd.read_parquet if path.suffix.lower() in (".parquet", ".pq") else pd.read_csv
+    try:
+        frame = read(path)
+    except ImportError:
+        raise BadInputError("reading Parquet files needs pyarrow: pip install pyarrow.") from None
+    except pd.errors.EmptyDataError:
+        raise BadInputError(f"{str(path)!r} is empty.") from None
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise BadInputError(f"{str(path)!r} cannot be read as a table: {reason}") from None
+    if len(frame) == 0:
+        raise BadInputError(f"{str(path)!r} has a header but no rows.")
+    frame.columns = [str(c).strip() for c in frame.columns]
+    return frame
+
+
+def numeric(features: pd.DataFrame, source: str) -> Array:
+    """The features as a matrix; an error names columns that are not numeric, finite and complete."""
+    for name, column in features.items():
+        if not pd.api.types.is_numeric_dtype(column):
+            odd = pd.to_numeric(column, errors="coerce").isna() & column.notna()
+            example = repr(column[odd].iloc[0]) if odd.any() else str(column.dtype)
+            raise BadInputError(
+                f"column {name!r} of {source} is not numeric (for example {example}): encode it as "
+                "numbers or leave it out."
+            )
+    missing = features.isna().sum()
+    if missing.any():
+        named = ", ".join(f"{c!r} ({k})" for c, k in missing[missing > 0].head(5).items())
+        row = int(np.flatnonzero(features.isna().any(axis=1))[0]) + 1
+        raise BadInputError(
+            f"{source} has {int(missing.sum())} missing values, in {named}, first in data row {row}: "
+            "fill them in (for example with the column's median) or remove these rows."
+        )
+    X: Array = features.to_numpy(dtype=float)
+    if not np.isfinite(X).all():
+        row, index = np.argwhere(~np.isfinite(X))[0]
+        raise BadInputError(
+            f"column {features.columns[index]!r} of {source} is infinite in data row {row + 1}."
+        )
+    return X
