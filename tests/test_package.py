@@ -1,5 +1,6 @@
 """The package as a whole: what it exports, what it imports, what its examples print."""
 
+import pkgutil
 import re
 import subprocess
 import sys
@@ -35,10 +36,7 @@ def test_notation_names_what_the_code_has():
     names = set(re.findall(r"`postlin\.([a-z_.]+)`", text))
     assert names
     for name in names:
-        target = postlin
-        for part in name.split("."):
-            __import__(f"postlin.{part}") if target is postlin and not hasattr(target, part) else None
-            target = getattr(target, part)
+        assert pkgutil.resolve_name(f"postlin.{name}")
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/notation.md"])
