@@ -5,6 +5,7 @@ journal of these sums: a search that runs again reads from it what it computed b
 and continues where it ended. Of a completed inference the journal keeps the result only.
 """
 
+import importlib
 import json
 import os
 import time
@@ -15,7 +16,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-import postlin
 from postlin._files import write_atomically
 from postlin._typing import Array, override
 from postlin.exceptions import CheckpointError, NotPositiveDefiniteError
@@ -102,7 +102,7 @@ class Checkpoint:
                 f"the checkpoint {str(path)!r} cannot be written: its folder is not there. Make the "
                 "folder, or give another path."
             )
-        self._about = {"format": _FORMAT, "postlin": postlin.__version__, "fingerprint": fingerprint}
+        self._about = {"format": _FORMAT, "postlin": _version(), "fingerprint": fingerprint}
         content = read(self.path, fingerprint) if self.path.exists() else {}
         #: What the fit chose at random when it began: the seed and the inducing points.
         self.choices: dict[str, Any] = content.get("choices", {})
@@ -166,7 +166,7 @@ def read(path: Path, fingerprint: str) -> dict[str, Any]:
     if not known:
         raise CheckpointError(
             f"{str(path)!r} is a checkpoint of postlin {about.get('postlin', '0.1.0')} in format "
-            f"{about['format']}, and postlin {postlin.__version__} reads format {_FORMAT}: remove it "
+            f"{about['format']}, and postlin {_version()} reads format {_FORMAT}: remove it "
             "to begin anew."
         )
     if not same:
@@ -185,6 +185,10 @@ def _whole(arrays: Any, array: str, symmetric: int) -> np.ndarray:
         lower[np.tril_indices(symmetric)] = found
         return lower + np.tril(lower, -1).T
     return found
+
+
+def _version() -> str:
+    return str(importlib.import_module("postlin").__version__)
 
 
 def _coarse(name: str) -> str:
