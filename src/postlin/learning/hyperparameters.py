@@ -67,10 +67,7 @@ class Hyperparameters:
         )
 
     def by_likelihood(self, by_parameters: Mapping[str, float]) -> list[float]:
-        """The derivatives by the logarithms of the likelihood's free parameters.
-
-        ``by_parameters`` holds the derivatives by all parameters of the likelihood themselves.
-        """
+        """The derivatives by the likelihood's free log-parameters, from those by all its parameters."""
         return [by_parameters[name] * getattr(self.likelihood, name) for name in self.likelihood.free]
 
     @property

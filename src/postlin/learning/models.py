@@ -137,9 +137,9 @@ class Model(ABC, Generic[Start]):
     ) -> Approximation[Start]:
         """The approximation of an earlier inference, from the arrays that were kept of it."""
 
-    @abstractmethod
     def path(self, start: Start | None) -> Path[Start]:
         """An empty memory for a search whose first inference begins at ``start``."""
+        return Path(start)
 
     def forget(self) -> None:
         """Free the matrices that are kept from one evaluation to the next."""

@@ -17,7 +17,7 @@ from postlin.inference.sparse.row_sites import Method
 from postlin.inference.sparse.solver import AfterPass, record_of_passes, residual_of, solve
 from postlin.kernels import WhiteSplit, moves_points, split_white
 from postlin.learning.hyperparameters import Hyperparameters, WithPoints
-from postlin.learning.models import Model, Path
+from postlin.learning.models import Model
 from postlin.likelihoods import BinaryLikelihood, WithNoise
 from postlin.linalg.minimise import Worth
 from postlin.rules.binary import Rule
@@ -90,10 +90,6 @@ class SparseModel(Model[State]):
                 "or 2½), rational quadratic, periodic and dot-product kernels, their sums and products."
             )
 
-    @override
-    def path(self, start: State | None) -> Path[State]:
-        return Path(start)
-
     def points_at(self, at: Hyperparameters) -> Array:
         """The inducing points: those among the hyperparameters if they are learned, else Z."""
         return at.points if isinstance(at, WithPoints) else self.Z
@@ -130,14 +126,10 @@ class SparseModel(Model[State]):
             start, tol = found.state, max(self.tol, _FINER * tol)
         posterior, record = found.posterior, found.record
         value = 0.5 * posterior.h @ posterior.h - posterior.factor.log_determinant + evidence.value
+        record = record_of_passes(record.converged, record.residual, residuals, record.unsolved)
+        differentiate = partial(_differentiate, at, self.rows, split, evidence)
         return SparseApproximation(
-            record_of_passes(record.converged, record.residual, residuals, record.unsolved),
-            posterior,
-            found.state,
-            method,
-            float(value),
-            evidence.improper,
-            partial(_differentiate, at, self.rows, split, evidence),
+            record, posterior, found.state, method, float(value), evidence.improper, differentiate
         )
 
     @override
@@ -187,14 +179,9 @@ def _differentiate(
 ) -> tuple[float, Array]:
     """The log evidence at the fixed point, to second order in the residual, and its gradient."""
     learn_points = isinstance(at, WithPoints)
+    accuracy, residual = max(accuracy, _EXACT), residual_of(found.posterior, evidence)
     slopes = gradient_at(
-        rows,
-        found.posterior,
-        found.method,
-        evidence,
-        residual_of(found.posterior, evidence),
-        accuracy=max(accuracy, _EXACT),
-        points=learn_points,
+        rows, found.posterior, found.method, evidence, residual, accuracy=accuracy, points=learn_points
     )
     value = found.log_evidence + (slopes.correction if found.converged else 0.0)
     likelihood = found.method.likelihood
