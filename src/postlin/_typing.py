@@ -1,11 +1,11 @@
-"""The types that signatures speak of everywhere."""
+"""The types that signatures use everywhere."""
 
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from numpy import float64
 from numpy.typing import NDArray
 
-#: What postlin computes with and returns: double precision, always.
+#: The arrays that postlin computes with and returns, always in double precision.
 Array = NDArray[float64]
 
 

@@ -1,26 +1,13 @@
-"""What can go wrong in ways that a caller may want to tell apart."""
+"""The errors and warnings that a caller may want to tell apart."""
 
-from sklearn.exceptions import ConvergenceWarning
-
-__all__ = [
-    "CheckpointError",
-    "ConvergenceWarning",
-    "ImproperCavityError",
-    "ModelFileError",
-    "NegativeSiteWarning",
-    "NotPositiveDefiniteError",
-]
+from sklearn.exceptions import ConvergenceWarning as ConvergenceWarning
 
 
 class ImproperCavityError(ArithmeticError):
-    """EP met a cavity distribution whose variance is negative.
-
-    ``site`` is the index of the site and ``cavity_variance`` what was found there.
-    """
+    """EP met a cavity distribution with a negative variance, ``cavity_variance``, at ``site``."""
 
     def __init__(self, site: int, cavity_variance: float) -> None:
-        self.site = site
-        self.cavity_variance = cavity_variance
+        self.site, self.cavity_variance = site, cavity_variance
         super().__init__(
             f"EP broke down: with site {site} removed, the cavity has variance "
             f"{cavity_variance:.4g}, because other sites have negative precision. Use "
@@ -33,16 +20,16 @@ class ImproperCavityError(ArithmeticError):
 
 
 class CheckpointError(ValueError):
-    """A file that is no checkpoint, or that of another fit; it is left as it is."""
+    """The file is no checkpoint, or the checkpoint of another fit; it stays unchanged."""
 
 
 class ModelFileError(ValueError):
-    """A file that holds no model, or one that cannot be trusted; or a model that no file can hold."""
+    """The file holds no model or cannot be trusted, or the model cannot be stored in a file."""
 
 
 class NotPositiveDefiniteError(ArithmeticError):
-    """There is no Gaussian posterior: K is no covariance, or negative sites outweigh it."""
+    """There is no Gaussian posterior, because K is no covariance or negative sites outweigh it."""
 
 
 class NegativeSiteWarning(UserWarning):
-    """EP wanted sites of negative precision and the chosen policy changed them."""
+    """EP proposed sites of negative precision, and the chosen policy changed them."""

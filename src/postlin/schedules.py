@@ -1,25 +1,21 @@
-"""Schedules: all sites at once, one after another, or first the one and then the other.
-
-They say how the strides towards the fixed point are made; where Newton's method takes over is
-the business of ``fixed_point``.
-"""
+"""Schedules: sites are updated all at once, one after another, or first in turn and then at once."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from postlin._typing import override
 from postlin._validation import check_order
 from postlin.linalg.arrays import Place
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the strides towards the fixed point are made.
+    """The order in which the iterations towards the fixed point update the sites.
 
-    ``iterations`` = k means exactly k undamped iterations from the prior, as in the paper (or from
-    the sites passed as ``start``). With None the solver iterates to its tolerance: a cautious start
-    and Newton's method at the end are common to all schedules, the strides between are theirs.
-    ``block`` is the number of sites that a sweep treats at a time; it
-    affects speed alone.
+    ``iterations`` = k means exactly k undamped iterations from the prior, as in the paper, or from
+    the sites passed as ``start``. With None the solver iterates to its tolerance: all schedules begin
+    with cautious steps and end with Newton's method, and differ in the iterations between. ``block``
+    is the number of sites that a sequential sweep treats together, which only affects speed.
     """
 
     iterations: int | None = None
@@ -32,7 +28,7 @@ class Schedule:
         check_order(self.block, "block")
 
     def check(self, place: Place) -> None:
-        """Sweeps, which treat one site after another, are not for devices: ``ValueError``."""
+        """Raise ``ValueError`` if the schedule has sequential sweeps, which need NumPy's memory."""
         if self.sweeps and not place.is_host:
             raise ValueError(
                 f"schedule={self.name!r} works on the CPU with NumPy only, not with {place}: use "
@@ -41,42 +37,42 @@ class Schedule:
 
     @property
     def sweeps(self) -> float:
-        """How many strides, the first ones, are sequential."""
+        """The number of iterations, the first ones, that are sequential sweeps."""
         return 0
 
     @property
     def least_sweeps(self) -> int:
-        """How many of them a cold start makes before Newton's method may take over."""
+        """The number of sweeps that a cold start makes before Newton's method may take over."""
         return 0
 
 
 @dataclass(frozen=True)
 class Parallel(Schedule):
-    """All sites are set anew from one posterior, which is then computed anew."""
+    """An iteration updates all sites from one posterior, and then the posterior."""
 
     name: ClassVar[str] = "parallel"
 
 
 @dataclass(frozen=True)
 class Sequential(Schedule):
-    """The posterior is brought up to date after every site."""
+    """A sweep updates the posterior after every site."""
 
     name: ClassVar[str] = "sequential"
 
     @property
+    @override
     def sweeps(self) -> float:
-        """All of them."""
         return float("inf")
 
     @property
+    @override
     def least_sweeps(self) -> int:
-        """One, however near the start is."""
         return 1
 
 
 @dataclass(frozen=True)
 class Hybrid(Schedule):
-    """``first`` sequential sweeps to get near, then parallel iterations."""
+    """The ``first`` iterations are sequential sweeps, the others parallel."""
 
     first: int = 2
     name: ClassVar[str] = "hybrid"
@@ -86,13 +82,13 @@ class Hybrid(Schedule):
         check_order(self.first, "first")
 
     @property
+    @override
     def sweeps(self) -> float:
-        """The first few."""
         return self.first
 
     @property
+    @override
     def least_sweeps(self) -> int:
-        """All of these."""
         return self.first
 
 

@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
 from postlin.estimator.fits import Fit
-from postlin.learning.joint_model import kernels_of
+from postlin.kernels import kernels_of
 
 
 class Relevance(NamedTuple):

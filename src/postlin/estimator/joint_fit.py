@@ -13,7 +13,8 @@ from postlin.inference.joint.evidence import JointApproximation, cavity
 from postlin.inference.joint.leave_one_out import disturbances, without_one
 from postlin.inference.joint.posterior import JointPrior
 from postlin.inference.solver import solve
-from postlin.learning.joint_model import JointModel, kernels_of
+from postlin.kernels import kernels_of
+from postlin.learning.joint_model import JointModel
 from postlin.likelihoods.softmax import SoftmaxMoments
 from postlin.linalg.blocks import root_of, times, transposed
 from postlin.linalg.threads import blas_threads

@@ -220,7 +220,9 @@ def _fit(
 
 
 def _remembering(model: SparseModel, checkpoint: Checkpoint | None, name: str) -> SparseModel:
-    return model if checkpoint is None else RememberingModel.of(model, checkpoint, name)
+    if checkpoint is None:
+        return model
+    return RememberingModel(**vars(model), checkpoint=checkpoint, name=name)
 
 
 def _box(sample: Array, Z: Array) -> Array:

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils import estimator_html_repr
 
 from postlin.estimator.diagnostics import Diagnostics, HardRow
-from postlin.learning.joint_model import kernels_of
+from postlin.kernels import kernels_of
 
 #: Rows, over all problems, up to which leave-one-out predictions are made for a summary.
 _FEW_ROWS = 500

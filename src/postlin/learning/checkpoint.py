@@ -1,8 +1,8 @@
-"""Checkpoints: a file that is whole at any time, and that names the fit it belongs to.
+"""Checkpoints: a file from which a fit with inducing points continues where it was interrupted.
 
-All that a fit computes follows from the sums that its passes make, so a journal of these is enough to
-go on from: a search that is run again gets from the journal, at once, what it got before, and works on
-where it ended. Of inferences that are over the journal keeps only the results.
+All that a fit computes follows from the sums that its passes over the rows make. A checkpoint is a
+journal of these sums: a search that runs again reads from it what it computed before, without any pass,
+and continues where it ended. Of a completed inference the journal keeps the result only.
 """
 
 import importlib
@@ -10,99 +10,90 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from postlin._files import write_atomically
 from postlin._typing import Array, override
 from postlin.exceptions import CheckpointError, NotPositiveDefiniteError
-from postlin.inference.sparse.evidence import Differentiate, SparseApproximation
+from postlin.inference.sparse import passes
+from postlin.inference.sparse.evidence import SparseApproximation
 from postlin.inference.sparse.posterior import State
 from postlin.inference.sparse.solver import record_of_passes
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.sparse_model import SparseModel
 from postlin.streaming.chunks import ArrayRows, Chunk, Rows
 
-#: Seconds between writes, at least: what a kill may cost.
+#: The fewest seconds between two writes of the file, and so the most work that a kill can cost.
 EVERY = 10.0
-#: The layout of the file; another number is another layout.
-_FORMAT = 2
+#: The number of the file's layout, which changes with the layout.
+_FORMAT = 3
 
 S = TypeVar("S")
 
-#: What a journal keeps of one inference: names, and whatever JSON and arrays can hold.
+#: What a journal keeps of one inference: ``theta``, the result, and, until the next inference begins,
+#: the ``passes`` as pairs of a name and a sum.
 Step = dict[str, Any]
+
+#: The sum that each pass makes; JSON keeps such a tuple as a list.
+_SUMS: dict[str, Callable[..., Any]] = {
+    passes.Cautious.__name__: passes.Update,
+    passes.Sweep.__name__: passes.Update,
+    passes.EvidencePass.__name__: passes.Evidence,
+    passes.AdjointPass.__name__: passes.Pulled,
+    passes.GradientPass.__name__: passes.Slopes,
+}
 
 
 class Journal:
-    """What is known of one problem: inferences that are over, and the passes of the one that is not."""
+    """The inferences of one binary problem, in order; the last may still need passes."""
 
-    def __init__(self, file: "Checkpoint", content: Step) -> None:
+    def __init__(self, file: "Checkpoint", steps: list[Step]) -> None:
         self._file = file
-        self.steps: list[Step] = content.get("steps", [])
-        self.passes: list[tuple[str, Any]] = [tuple(p) for p in content.get("passes", [])]
-        self._open: Step | None = None
-        self._step = self._pass = 0
-        self._live = False
+        self.steps = steps
+        self._step = self._pass = 0  # how many were asked for since the fit began
 
-    def content(self) -> Step:
-        """What goes into the file."""
-        return {"steps": self.steps, "passes": [list(p) for p in self.passes]}
-
-    def step(self, theta: Any) -> Step | None:
-        """The next inference, if it is known and was made at theta."""
-        self.close()
+    def step(self, theta: Array) -> Step:
+        """Begin the next inference and return its entry, with what is known of it at theta."""
+        self._close()
+        if self._step < len(self.steps) and not _same(self.steps[self._step]["theta"], theta):
+            del self.steps[self._step :]  # rounding on another machine has led the search elsewhere
+        if self._step == len(self.steps):
+            self.steps.append({"theta": theta, "passes": []})
         self._step += 1
-        if self._step <= len(self.steps):
-            if _same(self.steps[self._step - 1]["theta"], theta):
-                return self.steps[self._step - 1]
-            # rounding has led elsewhere, as on another machine: what was to follow is of no use
-            self.steps, self.passes = self.steps[: self._step - 1], []
-        if self._live:  # passes in the file belong to the first inference that is not
-            self.passes = []
-        self._live = True
-        return None
+        return self.steps[self._step - 1]
 
-    def open(self, step: Step) -> None:
-        """An inference is made; its passes are kept as long as there may be more of them."""
-        self._open = step
-
-    def close(self) -> None:
-        """The present inference is over."""
-        if self._open is not None:
-            self.steps.append(self._open)
-            self._open, self.passes = None, []
+    def _close(self) -> None:
+        """End the present inference, of which no pass is needed any more."""
+        if self._pass:
+            self.steps[self._step - 1]["passes"] = []
+            self._pass = 0
             self._file.write_now_and_then()
-        self._pass = 0
 
-    def known(self, share: str) -> Any:
-        """What the next pass of the present inference gave; None where that is not known."""
+    def total(self, rows: Rows, share: Callable[[Chunk], S]) -> S:
+        """The sum of the next pass of the present inference, which is made if it is not known."""
+        known, name = self.steps[self._step - 1]["passes"], type(share).__name__
         self._pass += 1
-        if self._pass > len(self.passes):
-            return None
-        name, total = self.passes[self._pass - 1]
-        if name != share:
-            self.passes = self.passes[: self._pass - 1]
-            return None
+        if self._pass <= len(known) and known[self._pass - 1][0] == name:
+            found: S = _SUMS[name](*known[self._pass - 1][1])
+            return found
+        total = rows.total(share)
+        known[self._pass - 1 :] = [(name, total)]
+        self._file.write_now_and_then()
         return total
 
-    def add(self, share: str, total: Any) -> None:
-        """The next pass."""
-        self.passes.append((share, total))
-        self._file.write_now_and_then()
-
     def finish(self) -> None:
-        """The search is over: of the states only the last is wanted."""
-        self.close()
+        """End the search: only the last state is kept."""
+        self._close()
         for step in self.steps[:-1]:
             step["state"] = None
-        self.passes = []
 
 
 class Checkpoint:
-    """A file with the journals of a fit."""
+    """A file with the journals of a fit, which belongs to the data and parameters of a fingerprint."""
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
         self.path = Path(path)
@@ -113,236 +104,162 @@ class Checkpoint:
             )
         self._about = {"format": _FORMAT, "postlin": _version(), "fingerprint": fingerprint}
         content = read(self.path, fingerprint) if self.path.exists() else {}
-        #: What a fit has chosen at random at its begin.
+        #: What the fit chose at random when it began: the seed and the inducing points.
         self.choices: dict[str, Any] = content.get("choices", {})
-        self._stored: dict[str, Step] = content.get("journals", {})
-        self._journals: dict[str, Journal] = {}
+        self._journals = {
+            name: Journal(self, steps) for name, steps in content.get("journals", {}).items()
+        }
         self._written = time.monotonic()
 
     def journal(self, name: str) -> Journal:
-        """That of one problem."""
-        if name not in self._journals:
-            self._journals[name] = Journal(self, self._stored.get(name, {}))
-        return self._journals[name]
+        """The journal of the binary problem with this name."""
+        return self._journals.setdefault(name, Journal(self, []))
 
     def finish(self, names: Iterable[str]) -> None:
-        """The search of these problems is over."""
+        """End the searches of the problems with these names."""
         for name in names:
             self.journal(name).finish()
-            self.journal(coarse(name)).finish()
+            self.journal(_coarse(name)).finish()
 
     def write_now_and_then(self) -> None:
-        """Write, unless that was done a moment ago."""
+        """Write the file, unless it was written less than ``EVERY`` seconds ago."""
         if time.monotonic() - self._written >= EVERY:
             self.write()
 
     def write(self) -> None:
-        """By way of a temporary file beside it."""
-        now = {name: journal.content() for name, journal in self._journals.items()}
+        """Write the file: JSON, with the arrays beside it."""
         arrays: dict[str, np.ndarray] = {}
-        content = _packed({"choices": self.choices, "journals": self._stored | now}, arrays)
-        about = json.dumps(self._about | {"content": content}).encode()
-        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
-        try:
-            with temporary.open("wb") as file:
-                np.savez(file, about=np.frombuffer(about, np.uint8), **arrays)  # type: ignore[arg-type]
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-        finally:
-            temporary.unlink(missing_ok=True)
+
+        def stored(value: np.ndarray | np.generic) -> object:
+            """Describe what JSON cannot hold; of a symmetric matrix the lower triangle is stored."""
+            if isinstance(value, np.generic):
+                return value.item()
+            name = f"a{len(arrays)}"
+            symmetric = value.ndim == 2 and np.array_equal(value, value.T)
+            arrays[name] = value[np.tril_indices(len(value))] if symmetric else value
+            return {"array": name, "symmetric": len(value) if symmetric else 0}
+
+        journals = {name: journal.steps for name, journal in self._journals.items()}
+        content = json.dumps({"choices": self.choices, "journals": journals}, default=stored)
+        for name, text in ("about", json.dumps(self._about)), ("content", content):
+            arrays[name] = np.frombuffer(text.encode(), np.uint8)
+        write_atomically(self.path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
         self._written = time.monotonic()
+
+
+def read(path: Path, fingerprint: str) -> dict[str, Any]:
+    """The content of a checkpoint; ``CheckpointError`` if the file is not one of this fit."""
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            about = json.loads(bytes(file["about"]))
+            known = about["format"] == _FORMAT
+            content = json.loads(
+                bytes(file["content"]) if known else b"{}",
+                object_hook=lambda value: _whole(file, **value) if "array" in value else value,
+            )
+            same = about["fingerprint"] == fingerprint
+    except Exception as error:  # whatever a damaged or foreign file may provoke
+        raise CheckpointError(
+            f"{str(path)!r} is no checkpoint, or damaged ({type(error).__name__}): give another path, "
+            "or remove it to begin anew."
+        ) from error
+    if not known:
+        raise CheckpointError(
+            f"{str(path)!r} is a checkpoint of postlin {about.get('postlin', '0.1.0')} in format "
+            f"{about['format']}, and postlin {_version()} reads format {_FORMAT}: remove it "
+            "to begin anew."
+        )
+    if not same:
+        raise CheckpointError(
+            f"{str(path)!r} is the checkpoint of another fit: data, parameters or version differ. Give "
+            "another path, or remove it to begin anew."
+        )
+    return dict(content)
+
+
+def _whole(arrays: Any, array: str, symmetric: int) -> np.ndarray:
+    """A stored array; ``symmetric`` is the number of rows if it is one of which half was stored."""
+    found: np.ndarray = arrays[array]
+    if symmetric:
+        lower = np.zeros((symmetric, symmetric), found.dtype)
+        lower[np.tril_indices(symmetric)] = found
+        return lower + np.tril(lower, -1).T
+    return found
 
 
 def _version() -> str:
     return str(importlib.import_module("postlin").__version__)
 
 
-def coarse(name: str) -> str:
-    """What the journal of a problem's coarse search is called."""
+def _coarse(name: str) -> str:
+    """The name of the journal of a problem's coarse search."""
     return f"{name}, coarse"
 
 
-def read(path: Path, fingerprint: str) -> dict[str, Any]:
-    """What the file holds; ``CheckpointError`` where that is no checkpoint of this problem."""
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            about = json.loads(bytes(file["about"]))
-            if about["format"] != _FORMAT:
-                raise CheckpointError(
-                    f"{str(path)!r} is a checkpoint of postlin {about.get('postlin', '0.1.0')} in "
-                    f"format {about['format']}, and postlin {_version()} reads format {_FORMAT}: "
-                    "remove it to begin anew."
-                )
-            content: dict[str, Any] = _unpacked(about["content"], file)
-            found = about["fingerprint"]
-    except CheckpointError:
-        raise
-    except Exception as error:  # whatever a damaged or foreign file may provoke
-        raise CheckpointError(
-            f"{str(path)!r} is no checkpoint, or damaged ({type(error).__name__}): give another path, "
-            "or remove it to begin anew."
-        ) from error
-    if found != fingerprint:
-        raise CheckpointError(
-            f"{str(path)!r} is the checkpoint of another fit: data, parameters or version differ. Give "
-            "another path, or remove it to begin anew."
-        )
-    return content
-
-
-def _packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """A description that JSON can hold; arrays apart, symmetric ones by half."""
-    if isinstance(value, np.ndarray):
-        name = f"a{len(arrays)}"
-        symmetric = value.ndim == 2 and len(value) > 1 and np.array_equal(value, value.T)
-        arrays[name] = value[np.tril_indices(len(value))] if symmetric else value
-        return {"array": name, "half": len(value) if symmetric else 0}
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        parts = [_packed(part, arrays) for part in value]
-        return {"fields": list(value._fields), "values": parts}
-    if isinstance(value, dict):
-        return {"dict": [[key, _packed(part, arrays)] for key, part in value.items()]}
-    if isinstance(value, list | tuple):
-        return [_packed(part, arrays) for part in value]
-    return value
-
-
-def _unpacked(value: Any, arrays: Any) -> Any:
-    if isinstance(value, list):
-        return [_unpacked(part, arrays) for part in value]
-    if not isinstance(value, dict):
-        return value
-    if "array" in value:
-        return _whole(arrays[value["array"]], value["half"])
-    if "fields" in value:
-        return Parts(value["fields"], [_unpacked(part, arrays) for part in value["values"]])
-    return {key: _unpacked(part, arrays) for key, part in value["dict"]}
-
-
-def _whole(stored: np.ndarray, m: int) -> np.ndarray:
-    if not m:
-        return stored
-    whole = np.empty((m, m), stored.dtype)
-    rows, columns = np.tril_indices(m)
-    whole[rows, columns] = whole[columns, rows] = stored
-    return whole
-
-
-class Parts(tuple):  # type: ignore[type-arg]
-    """A named tuple whose type is not known any more."""
-
-    _fields: tuple[str, ...]
-
-    def __new__(cls, fields: list[str], values: list[Any]) -> "Parts":
-        """From names and values."""
-        self = super().__new__(cls, values)
-        self._fields = tuple(fields)
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        """By name."""
-        if name in self.__dict__.get("_fields", ()):
-            return self[self._fields.index(name)]
-        raise AttributeError(name)
-
-
-def _same(one: Any, other: Any) -> bool:
+def _same(one: Array, other: Array) -> bool:
     return np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
 class JournalRows(Rows):
-    """Rows whose sums are written down; those that are known are not made again."""
+    """Rows whose sums are kept in a journal, so that none is computed twice."""
 
     def __init__(self, rows: Rows, journal: Journal) -> None:
         self.n, self.n_features, self.engine = rows.n, rows.n_features, rows.engine
         self._rows, self._journal = rows, journal
 
+    @override
     def total(self, share: Callable[[Chunk], S]) -> S:
-        """As written, or one pass."""
-        name = type(share).__name__
-        total: Any = self._journal.known(name)
-        if total is None:
-            total = self._rows.total(share)
-            self._journal.add(name, total)
-        return total  # type: ignore[no-any-return]
+        return self._journal.total(self._rows, share)
 
+    @override
     def sample(self, n: int, seed: int) -> ArrayRows:
-        """Made again: it is as large as it is, and no part of an inference."""
-        return self._rows.sample(n, seed)
+        return self._rows.sample(n, seed)  # which is no part of an inference, and too large to keep
 
 
 @dataclass
 class RememberingModel(SparseModel):
-    """A sparse model that writes down what it computes, and computes nothing twice."""
+    """A sparse model that keeps what it computes in the journal of this name in a checkpoint."""
 
-    checkpoint: Checkpoint | None = None
-    name: str = ""
+    _: KW_ONLY
+    checkpoint: Checkpoint
+    name: str
 
-    @classmethod
-    def of(cls, model: SparseModel, checkpoint: Checkpoint, name: str) -> "RememberingModel":
-        """The model with the journal of this name."""
-        parts = {f.name: getattr(model, f.name) for f in fields(SparseModel)}
-        rows = JournalRows(model.rows, checkpoint.journal(name))
-        return cls(**parts | {"rows": rows}, checkpoint=checkpoint, name=name)
+    def __post_init__(self) -> None:
+        self._journal = self.checkpoint.journal(self.name)
+        self.rows = JournalRows(self.rows, self._journal)
 
     @override
     def on(self, rows: Rows) -> "RememberingModel":
-        assert self.checkpoint is not None
-        return self.of(replace(self, rows=rows), self.checkpoint, coarse(self.name))
-
-    @property
-    def journal(self) -> Journal:
-        """The journal of this model."""
-        assert self.checkpoint is not None
-        return self.checkpoint.journal(self.name)
+        return replace(self, rows=rows, name=_coarse(self.name))
 
     @override
     def infer(
         self, at: Hyperparameters, start: State | None = None, tol: float | None = None
     ) -> SparseApproximation:
-        step = self.journal.step(at.theta)
-        if step is not None:
+        step = self._journal.step(at.theta)
+        if "error" in step and not step["passes"]:
             return self._replayed(at, step)
         try:
             found = super().infer(at, start, tol)
         except NotPositiveDefiniteError as error:
-            self.journal.open({"theta": at.theta, "failed": str(error), "state": None})
+            step["error"] = str(error)
             raise
-        record = found.record
-        step = {
-            "theta": at.theta,
-            "state": list(found.kept),
-            "record": [record.converged, record.residual, record.history.residuals, record.unsolved],
-            "log_evidence": found.log_evidence,
-            "improper": found.improper,
-            "value": None,
-            "gradient": None,
-        }
-        self.journal.open(step)
-        return replace(found, differentiate=_Recorded(found.differentiate, step))
+        record, history = found.record, found.history.residuals
+        step["record"] = [record.converged, record.residual, history, record.unsolved]
+        step["evidence"] = [found.log_evidence, found.improper]
+        step |= {"state": found.kept, "error": None}
+
+        def differentiate(at: SparseApproximation, accuracy: float) -> tuple[float, Array]:
+            step["gradient"] = result = found.differentiate(at, accuracy)
+            return result
+
+        return replace(found, differentiate=differentiate)
 
     def _replayed(self, at: Hyperparameters, step: Step) -> SparseApproximation:
         """The approximation that the journal holds."""
-        if "failed" in step:
-            raise NotPositiveDefiniteError(step["failed"])
-        record = record_of_passes(*step["record"])
-        found = self.revive(at, step["state"], record, step["log_evidence"], step["improper"])
-        if step["gradient"] is None:
+        if step["error"] is not None:
+            raise NotPositiveDefiniteError(step["error"])
+        found = self.revive(at, step["state"], record_of_passes(*step["record"]), *step["evidence"])
+        if "gradient" not in step:
             return found
-        return replace(found, differentiate=lambda *_: (step["value"], step["gradient"]))
-
-
-@dataclass(frozen=True)
-class _Recorded:
-    """Differentiates an approximation, and writes the result down."""
-
-    differentiate: Differentiate
-    step: Step
-
-    def __call__(self, found: SparseApproximation, accuracy: float) -> tuple[float, Array]:
-        value, gradient = self.differentiate(found, accuracy)
-        self.step.update({"value": value, "gradient": gradient})
-        return value, gradient
+        return replace(found, differentiate=lambda *_: tuple(step["gradient"]))

@@ -1,4 +1,4 @@
-"""Inducing points among what is learned: their coordinates after the logarithms of the rest."""
+"""The hyperparameters of a kernel and a likelihood as one vector, with inducing points if learned."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
 
-from postlin._typing import Array
+from postlin._typing import Array, override
 from postlin.kernels import Slot, moved, slots
 
-#: How close to a bound, in logs, counts as at it: a thousandth of a per cent.
+#: A log-parameter that is closer to a bound than this is at the bound: a thousandth of a per cent.
 _CLOSE = 1e-5
 
 
@@ -20,35 +20,37 @@ class Hyperparameters:
     """A kernel and a likelihood with their parameters."""
 
     kernel: Kernel
-    likelihood: Any  # of two classes or of many: it says what of it is free
+    likelihood: Any  # binary or softmax; its ``free`` names the parameters that are learned
 
     @property
     def theta(self) -> Array:
-        """Logarithms of the free parameters: the kernel's in its order, then the likelihood's."""
+        """The logarithms of the free parameters: the kernel's in its order, then the likelihood's."""
         free = [getattr(self.likelihood, name) for name in self.likelihood.free]
         return np.concatenate([self.kernel.theta, np.log(free)])
 
     @property
     def bounds(self) -> Array:
-        """Their bounds, logarithms too, an array (n, 2)."""
+        """The bounds of ``theta``, an array (n, 2)."""
         free = np.log(list(self.likelihood.free.values())).reshape(-1, 2)
         return np.concatenate([np.asarray(self.kernel.bounds, float).reshape(-1, 2), free])
 
     @property
     def names(self) -> list[str]:
-        """What each of them is called."""
+        """The name of each free parameter."""
+        parts = [("", self.kernel)]
         if isinstance(self.kernel, CompoundKernel):
-            parts = [
-                f"kernel {k}: {name}"
-                for k, part in enumerate(self.kernel.kernels)
-                for name in _names(part)
-            ]
-        else:
-            parts = _names(self.kernel)
-        return [*parts, *self.likelihood.free]
+            parts = [(f"kernel {k}: ", part) for k, part in enumerate(self.kernel.kernels)]
+        of_kernel = [
+            f"{prefix}{h.name}" if h.n_elements == 1 else f"{prefix}{h.name}[{k}]"
+            for prefix, part in parts
+            for h in part.hyperparameters
+            if not h.fixed
+            for k in range(h.n_elements)
+        ]
+        return [*of_kernel, *self.likelihood.free]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Slots are found again."""
+        """A copy finds the slots again."""
         return {name: value for name, value in vars(self).items() if name != "_slots"}
 
     @cached_property
@@ -56,7 +58,7 @@ class Hyperparameters:
         return slots(self.kernel)
 
     def at(self, theta: Array) -> "Hyperparameters":
-        """The same with other parameters."""
+        """The kernel and the likelihood with the free parameters at theta."""
         n = len(theta) - len(self.likelihood.free)
         values = map(float, np.exp(theta[n:]))
         return Hyperparameters(
@@ -65,26 +67,26 @@ class Hyperparameters:
         )
 
     def by_likelihood(self, by_parameters: Mapping[str, float]) -> list[float]:
-        """Derivatives by the logarithms of the likelihood's free parameters, from those by all."""
+        """The derivatives by the likelihood's free log-parameters, from those by all its parameters."""
         return [by_parameters[name] * getattr(self.likelihood, name) for name in self.likelihood.free]
 
     @property
     def starts(self) -> list[Array]:
-        """Where a search should begin: here, and where the likelihood says."""
+        """The points at which searches begin: the present one and others that the likelihood names."""
         others = (self.likelihood.replaced(**values) for values in self.likelihood.other_starts)
         return [self.theta, *(replace(self, likelihood=other).theta for other in others)]
 
     def drawn(self, rng: np.random.RandomState) -> Array:
-        """A random point within the bounds, from where a search may begin too."""
+        """A random point within the bounds, at which a restart begins."""
         low, high = self.bounds.T
         return np.asarray(rng.uniform(low, high))
 
     def inside(self, theta: Array) -> "Hyperparameters":
-        """At the point within the bounds that is next to ``theta``."""
+        """The hyperparameters at the point within the bounds that is nearest to theta."""
         return self.at(np.clip(theta, *self.bounds.T))
 
     def check_bounds(self, *, finite: bool) -> None:
-        """The start must lie within the bounds, and restarts need bounds to draw from."""
+        """Raise ``ValueError`` if the start is out of bounds, or bounds must be finite and are not."""
         theta, bounds = self.theta, self.bounds
         for k in np.flatnonzero((theta < bounds[:, 0]) | (theta > bounds[:, 1])):
             low, high = np.exp(bounds[k])
@@ -96,35 +98,24 @@ class Hyperparameters:
             raise ValueError("restarts need finite bounds on every parameter to draw starts from.")
 
     def at_bounds(self) -> list[str]:
-        """A sentence for every parameter that has come to rest at one of its bounds."""
-        theta, bounds = self.theta, self.bounds
-        sentences = []
-        for k, side in zip(*np.nonzero(np.abs(bounds - theta[:, None]) < _CLOSE), strict=True):
-            if bounds[k, 0] < bounds[k, 1]:
-                sentences.append(
-                    f"the optimal value found for {self.names[k]} is at its {('lower', 'upper')[side]} "
-                    f"bound, {np.exp(bounds[k, side]):g}: {('lower', 'raise')[side]} the bound and fit "
-                    "again, or fix the parameter."
-                )
-        return sentences
-
-
-def _names(kernel: Kernel) -> list[str]:
-    """Names of a kernel's free parameters, one by one."""
-    return [
-        h.name if h.n_elements == 1 else f"{h.name}[{k}]"
-        for h in kernel.hyperparameters
-        if not h.fixed
-        for k in range(h.n_elements)
-    ]
+        """A sentence about every parameter that is at one of its bounds."""
+        bounds = self.bounds
+        close = (np.abs(bounds - self.theta[:, None]) < _CLOSE) & (bounds[:, :1] < bounds[:, 1:])
+        return [
+            f"the optimal value found for {self.names[k]} is at its {('lower', 'upper')[side]} bound, "
+            f"{np.exp(bounds[k, side]):g}: {('lower', 'raise')[side]} the bound and fit again, or fix "
+            "the parameter."
+            for k, side in np.argwhere(close)
+        ]
 
 
 @dataclass(frozen=True, eq=False)
 class WithPoints(Hyperparameters):
-    """Hyperparameters with the inducing points, which are searched for within a box.
+    """Hyperparameters together with inducing points, which are learned within a box.
 
-    In the vector of parameters the coordinates are as they are, row by row, and no logarithms. A
-    random start draws the others alone.
+    ``theta`` ends with the coordinates of the points, row by row and without logarithms. A restart
+    draws the other parameters only. Neither is a point checked against the box, which is made around
+    the data, nor is one at the edge reported.
     """
 
     points: Array
@@ -132,49 +123,50 @@ class WithPoints(Hyperparameters):
 
     @classmethod
     def of(cls, at: Hyperparameters, points: Array, box: Array) -> "WithPoints":
-        """Learn the points too."""
+        """The hyperparameters ``at`` together with these points."""
         return cls(at.kernel, at.likelihood, points, box)
 
     @property
     def _rest(self) -> Hyperparameters:
         return Hyperparameters(self.kernel, self.likelihood)
 
-    @property
-    def theta(self) -> Array:
-        """Logarithms of the parameters, then the coordinates."""
-        return np.concatenate([self._rest.theta, self.points.ravel()])
+    def _with_points(self, rest: Array) -> Array:
+        return np.concatenate([rest, self.points.ravel()])
 
     @property
+    @override
+    def theta(self) -> Array:
+        return self._with_points(self._rest.theta)
+
+    @property
+    @override
     def bounds(self) -> Array:
-        """Of all of these."""
         return np.concatenate([self._rest.bounds, np.tile(self.box, (len(self.points), 1))])
 
     @property
+    @override
     def names(self) -> list[str]:
-        """What each is called."""
-        rows, columns = self.points.shape
-        return self._rest.names + [f"inducing[{i}, {k}]" for i in range(rows) for k in range(columns)]
+        return self._rest.names + [f"inducing[{i}, {k}]" for i, k in np.ndindex(self.points.shape)]
 
+    @override
     def at(self, theta: Array) -> "WithPoints":
-        """The same with other parameters and points."""
-        n = len(self._rest.theta)
-        return self.of(
-            self._rest.at(theta[:n]), np.array(theta[n:]).reshape(self.points.shape), self.box
-        )
+        n = len(theta) - self.points.size
+        points = np.array(theta[n:]).reshape(self.points.shape)
+        return self.of(self._rest.at(theta[:n]), points, self.box)
 
     @property
+    @override
     def starts(self) -> list[Array]:
-        """Where a search should begin."""
-        return [np.concatenate([start, self.points.ravel()]) for start in self._rest.starts]
+        return [self._with_points(start) for start in self._rest.starts]
 
+    @override
     def drawn(self, rng: np.random.RandomState) -> Array:
-        """Random parameters, and the points as they are."""
-        return np.concatenate([self._rest.drawn(rng), self.points.ravel()])
+        return self._with_points(self._rest.drawn(rng))
 
+    @override
     def check_bounds(self, *, finite: bool) -> None:
-        """Of the others; the box is made about the points."""
         self._rest.check_bounds(finite=finite)
 
+    @override
     def at_bounds(self) -> list[str]:
-        """Of the others: a point at the edge of the data is nothing to be told of."""
         return self._rest.at_bounds()

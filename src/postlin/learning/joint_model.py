@@ -1,27 +1,18 @@
 """The model of many classes jointly."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
-from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
+from sklearn.gaussian_process.kernels import Kernel
 
+from postlin import kernels
 from postlin._typing import Array, override
 from postlin.inference.joint.evidence import JointAdjoint, JointApproximation, PullBack
 from postlin.inference.joint.posterior import JointPrior
 from postlin.inference.joint.problem import JointProblem
 from postlin.inference.result import Record
 from postlin.inference.solver import solve
-from postlin.kernels import (
-    Gram,
-    Points,
-    Term,
-    WhiteSplit,
-    bind,
-    bind_checked,
-    can_split,
-    full_gram,
-    split_white,
-)
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import STEADY, Model, SitePath
 from postlin.likelihoods.softmax import contrasts
@@ -31,20 +22,15 @@ from postlin.rules.sites import Sites
 from postlin.rules.weights import JointWeights
 from postlin.schedules import Schedule
 
-#: Eigenvalues of a site below this part of its largest count as that much.
+#: The eigenvalues of a precision are raised to at least this part of the largest.
 _FAINT = 1e-12
-
-
-def kernels_of(kernel: Kernel) -> list[Kernel]:
-    """One kernel for all classes, or one for each."""
-    return list(kernel.kernels) if isinstance(kernel, CompoundKernel) else [kernel]
 
 
 @dataclass
 class JointModel(Model[Sites]):
     """Many classes jointly; labels are indices of classes.
 
-    With weights white noise belongs to each observation, so that integer weights mean repeated rows.
+    With weights, white noise belongs to each observation, so that integer weights mean repeated rows.
     """
 
     X: np.ndarray
@@ -55,21 +41,16 @@ class JointModel(Model[Sites]):
     tol: float
     max_iter: int
     weight: Array | None = None
-    _terms: list[Term] | None = field(default=None, repr=False)
-
-    @property
-    @override
-    def n_rows(self) -> int:
-        return len(self.y)
+    _terms: list[kernels.Term] | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_terms": None}
 
     def check(self, kernel: Kernel) -> None:
-        """Raise ``ValueError`` where a kernel makes no covariance of the data."""
-        points = Points(self.X)
+        """Raise ``ValueError`` if a kernel is no covariance on the data."""
+        points = kernels.Points(self.X)
         smooth, _ = self._split(kernel)
-        self._terms = [bind_checked(part, points, len(self.y)) for part in smooth]
+        self._terms = [kernels.bind_checked(part, points, len(self.y)) for part in smooth]
 
     @override
     def forget(self) -> None:
@@ -96,24 +77,23 @@ class JointModel(Model[Sites]):
         problem, pull_back = self._problem(at)
         return JointApproximation(record, problem, problem.iterate(Sites(*kept)), pull_back)
 
-    def _split(self, kernel: Kernel) -> tuple[list[Kernel], list[WhiteSplit | None]]:
-        """The kernels without the white noise that is treated apart, and how they were split."""
-        kernels = kernels_of(kernel)
+    def _split(self, kernel: Kernel) -> tuple[list[Kernel], list[kernels.WhiteSplit | None]]:
+        """The kernels without the white noise of single observations, and how each was split."""
+        parts = kernels.kernels_of(kernel)
         if self.weight is None:
-            return kernels, [None] * len(kernels)
-        splits = [split_white(part) if can_split(part) else None for part in kernels]
-        parts = zip(kernels, splits, strict=True)
-        return [split.smooth if split else part for part, split in parts], splits
+            return parts, [None] * len(parts)
+        splits = [kernels.split_white(part) if kernels.can_split(part) else None for part in parts]
+        return [s.smooth if s else part for part, s in zip(parts, splits, strict=True)], splits
 
     def _problem(self, at: Hyperparameters) -> tuple[JointProblem, PullBack]:
         """The problem at these hyperparameters, and the pull-back of its adjoint to them."""
-        kernels, splits = self._split(at.kernel)
+        parts, splits = self._split(at.kernel)
         if self._terms is None:
-            points = Points(self.X)
-            self._terms = [bind(kernel, points) for kernel in kernels]
+            points = kernels.Points(self.X)
+            self._terms = [kernels.bind(part, points) for part in parts]
         grams = [
-            full_gram(term.gram(kernel), len(self.y))
-            for term, kernel in zip(self._terms, kernels, strict=True)
+            kernels.full_gram(term.gram(part), len(self.y))
+            for term, part in zip(self._terms, parts, strict=True)
         ]
         prior = JointPrior.of([gram.K for gram in grams], contrasts(self.n_classes))
         weights = JointWeights.unit(len(self.y), self.n_classes - 1)
@@ -123,45 +103,39 @@ class JointModel(Model[Sites]):
         if levels:
             prior.add_noise(levels, weights.share)
         problem = JointProblem(prior, self.y, self.n_classes, self.rule, weights, levels)
-        return problem, _PullBack(grams, splits)
+        return problem, partial(_pull_back, grams, splits)
 
 
-@dataclass(frozen=True)
-class _PullBack:
-    """From an adjoint to derivatives of the log evidence by the free log-parameters."""
-
-    grams: list[Gram]
-    splits: list[WhiteSplit | None]
-
-    def __call__(self, found: JointApproximation, adjoint: JointAdjoint) -> Array:
-        problem, iterate = found.problem, found.iterate
-        by_kernels = iterate.posterior.pull_back(adjoint.mean_bar, adjoint.variance_bar)
-        slopes: list[float] = []
-        for k, (gram, split) in enumerate(zip(self.grams, self.splits, strict=True)):
-            by_smooth = gram.pull_back(by_kernels[k])
-            if split is None:
-                slopes += by_smooth
-                continue
-            by_noise = problem.weights.by_noise(
-                iterate.view.tau,
-                by_kernels[k].diagonal(),
-                adjoint.variance_bar,
-                problem.prior.directions[k],
-            )
-            slopes += split.join(by_smooth, by_noise)
-        return np.array(slopes, dtype=float)
+def _pull_back(
+    grams: list[kernels.Gram],
+    splits: list[kernels.WhiteSplit | None],
+    found: JointApproximation,
+    adjoint: JointAdjoint,
+) -> Array:
+    """The derivatives of the log evidence by the free log-parameters, from an adjoint."""
+    problem, iterate, variance_bar = found.problem, found.iterate, adjoint.variance_bar
+    by_kernels = iterate.posterior.pull_back(adjoint.mean_bar, variance_bar)
+    slopes: list[float] = []
+    for k, (gram, split) in enumerate(zip(grams, splits, strict=True)):
+        by_kernel = gram.pull_back(by_kernels[k])
+        if split is not None:
+            direction, by_diagonal = problem.prior.directions[k], by_kernels[k].diagonal()
+            by_noise = problem.weights.by_noise(iterate.view.tau, by_diagonal, variance_bar, direction)
+            by_kernel = split.join(by_kernel, by_noise)
+        slopes += by_kernel
+    return np.array(slopes, dtype=float)
 
 
 class JointSitePath(SitePath):
-    """Solved sites along the path of an optimiser.
+    """Sites along a search, from which starts are extrapolated linearly in theta.
 
-    As for scalars the coordinates are log T and T^(−1/2) ν: precisions stay positive, and a prior
-    that is only scaled moves the first alone.
+    As for scalars the coordinates are log T and T^(−1/2) ν, so that precisions stay positive and only
+    the first change when the prior is only scaled.
     """
 
     @staticmethod
+    @override
     def extrapolated(sites: Sites, others: list[tuple[float, Sites]]) -> Sites:
-        """``sites`` moved by the given part of the way to each of the others."""
         known = [sites, *(other for _, other in others)]
         positive = np.all([part.tau.any(axis=(1, 2)) for part in known], axis=0)
         logarithm, pull = _coordinates(sites, positive)
@@ -181,7 +155,7 @@ class JointSitePath(SitePath):
 
 
 def _coordinates(sites: Sites, chosen: np.ndarray) -> tuple[Array, Array]:
-    """log T and T^(−1/2) ν."""
+    """log T and T^(−1/2) ν of the chosen sites."""
     values, vectors = np.linalg.eigh(sites.tau[chosen])
     values = np.maximum(values, _FAINT * values[:, -1:])
     up = transposed(vectors)

@@ -1,31 +1,22 @@
-"""Models: data and method, from which hyperparameters make an approximation.
+"""Models: data and a method, which turn hyperparameters into an approximation.
 
 ``Model`` is what learning needs; ``ExactModel`` is the model of two classes without inducing points.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Protocol, TypeVar
+from functools import partial
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
+from postlin import kernels
 from postlin._typing import Array, override
 from postlin.inference.exact.evidence import Adjoint, ExactApproximation, PullBack
 from postlin.inference.exact.problem import ExactProblem
 from postlin.inference.result import EXACT, Approximation, Record, warnings_about
 from postlin.inference.solver import solve
-from postlin.kernels import (
-    Gram,
-    Term,
-    WhiteSplit,
-    bind,
-    bind_checked,
-    can_split,
-    cross_covariance,
-    full_gram,
-    split_white,
-)
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.likelihoods import WithNoise
 from postlin.linalg.arrays import HOST, Matrix, Place, add_to_diagonal, diagonal
@@ -35,49 +26,61 @@ from postlin.rules.sites import SiteRule, Sites
 from postlin.rules.weights import UNIT, Weights
 from postlin.schedules import Schedule
 
-#: An extrapolation farther than this, in known steps, is not trusted.
+#: The weights of an extrapolation may sum to this at most; a farther one is not made.
 _FAR = 5.0
-#: Changes of log τ beyond which a site is left as it was.
+#: A site whose log τ would change by more than this is not extrapolated.
 STEADY = 5.0
-#: How many solved points are kept.
-_MEMORY = 8
+
+Start = TypeVar("Start")
 
 
-class SitePath:
-    """Solved sites along the path of an optimiser, and starts that are extrapolated from them."""
+class Path(Generic[Start]):
+    """What inference found along a search, from which later inference starts."""
 
-    def __init__(self, start: Sites | None = None) -> None:
+    #: The number of points that are remembered.
+    memory: ClassVar[int] = 4
+
+    def __init__(self, start: Start | None = None) -> None:
         self._default = start
-        self._solved: list[tuple[Array, Sites]] = []
+        self._solved: list[tuple[Array, Start]] = []
 
-    def add(self, theta: Array, sites: Sites) -> None:
-        """Remember the sites that were found at theta."""
+    def add(self, theta: Array, found: Start) -> None:
+        """Remember what was found at theta."""
         others = [solved for solved in self._solved if not np.array_equal(solved[0], theta)]
-        self._solved = [*others[-_MEMORY + 1 :], (np.array(theta), sites)]
+        self._solved = [*others[1 - self.memory :], (np.array(theta), found)]
 
+    def nearest(self, theta: Array) -> list[tuple[Array, Start]]:
+        """The remembered points and what was found there, the nearest to theta first."""
+        return sorted(self._solved, key=lambda point: float(np.sum((point[0] - theta) ** 2)))
+
+    def predict(self, theta: Array) -> Start | None:
+        """What to start from at theta: what was found at the nearest point."""
+        return self.nearest(theta)[0][1] if self._solved else self._default
+
+
+class SitePath(Path[Sites]):
+    """Sites along a search, from which starts are extrapolated linearly in theta.
+
+    Precisions are extrapolated by their logarithms, so that positive ones stay positive.
+    """
+
+    memory = 8
+
+    @override
     def predict(self, theta: Array) -> Sites | None:
-        """Sites to start from at theta, linear in theta through the nearest solved points.
-
-        Precisions are extrapolated by their logarithms, so that positive ones stay positive.
-        """
-        if not self._solved:
-            return self._default
-        near = sorted(self._solved, key=lambda point: float(np.sum((point[0] - theta) ** 2)))
-        origin, sites = near[0]
-        near = near[1 : len(theta) + 1]
-        if not near:
-            return sites
+        if len(self._solved) < 2:
+            return super().predict(theta)
+        (origin, sites), *near = self.nearest(theta)[: len(theta) + 1]
         steps = np.array([other - origin for other, _ in near])
         weights, *_ = np.linalg.lstsq(steps.T, theta - origin, rcond=1e-3)
         if np.abs(weights).sum() > _FAR:
             return sites
-        return self.extrapolated(
-            sites, [(w, other) for w, (_, other) in zip(weights, near, strict=True)]
-        )
+        others = [(weight, other) for weight, (_, other) in zip(weights, near, strict=True)]
+        return self.extrapolated(sites, others)
 
     @staticmethod
     def extrapolated(sites: Sites, others: list[tuple[float, Sites]]) -> Sites:
-        """``sites`` moved by the given part of the way to each of the others."""
+        """``sites`` moved towards each of the others by a part of the distance, its weight."""
         here = _coordinates(sites)
         log_tau, pull = here + sum(weight * (_coordinates(other) - here) for weight, other in others)
         # a precision that vanishes by orders of magnitude is not linear in theta
@@ -93,41 +96,34 @@ def _coordinates(sites: Sites) -> Array:
     return np.array([np.log(tau), sites.nu / np.sqrt(tau)])
 
 
-Start = TypeVar("Start")
-
-
-class Path(Protocol[Start]):
-    """What remembers solutions along a search, and where to start at other hyperparameters."""
-
-    def add(self, theta: Array, start: Start) -> None:
-        """Remember what was found at theta."""
-
-    def predict(self, theta: Array) -> Start | None:
-        """What to start from at theta."""
-
-
 class Model(ABC, Generic[Start]):
-    """Data and method: everything about a fit but the hyperparameters."""
+    """Data and a method: all of a fit except the hyperparameters."""
 
-    X: np.ndarray  # the training rows and their labels, where they are in memory
+    X: np.ndarray  # the training rows and their labels, if they are in memory
     y: np.ndarray
     rule: SiteRule
     tol: float
     max_iter: int
     schedule: Schedule
-
-    #: How exact the adjoint of a gradient may be asked to be.
+    #: Whether the likelihood contains the kernel's white noise.
+    fold_noise: bool = False
+    #: The finest accuracy that the adjoint of a gradient is solved to in a search.
     adjoint_accuracy: ClassVar[float] = EXACT
 
     @property
     def worth(self) -> Worth:
-        """What is worth an evaluation of the evidence in a search."""
+        """When a search of the hyperparameters ends."""
         return Worth()
 
     @property
-    @abstractmethod
     def n_rows(self) -> int:
         """The number of rows."""
+        return len(self.y)
+
+    @property
+    def can_sweep(self) -> bool:
+        """Whether the sequential schedule can be used."""
+        return False
 
     @abstractmethod
     def infer(
@@ -139,40 +135,31 @@ class Model(ABC, Generic[Start]):
     def revive(
         self, at: Hyperparameters, kept: tuple[Array, Array], record: Record, log_evidence: float
     ) -> Approximation[Start]:
-        """The approximation that was found before, from what was kept of it."""
+        """The approximation of an earlier inference, from the arrays that were kept of it."""
 
-    @abstractmethod
     def path(self, start: Start | None) -> Path[Start]:
-        """What remembers solutions along a search that begins at ``start``."""
+        """An empty memory for a search whose first inference begins at ``start``."""
+        return Path(start)
 
     def forget(self) -> None:
-        """Drop what is kept between evaluations."""
+        """Free the matrices that are kept from one evaluation to the next."""
 
-    @property
-    def can_sweep(self) -> bool:
-        """Whether the sequential schedule can be used."""
-        return False
+    def latent_kernel(self, kernel: Kernel) -> Kernel:
+        """The kernel of the latent values that are predicted."""
+        return kernels.split_white(kernel).smooth if self.fold_noise else kernel
 
     def warnings(self, record: Record) -> list[Warning]:
         """What a user must be told about an inference with this record."""
-        return warnings_about(
-            record,
-            self.rule,
-            self.schedule,
-            self.tol,
-            self.max_iter,
-            "max_iter_predict",
-            can_sweep=self.can_sweep,
-        )
+        method = self.rule, self.schedule, self.tol, self.max_iter
+        return warnings_about(record, *method, "max_iter_predict", can_sweep=self.can_sweep)
 
 
 @dataclass
 class ExactModel(Model[Sites]):
-    """Two classes, exactly.
+    """Two classes with labels −1 and +1, without inducing points.
 
-    ``fold_noise`` moves the kernel's white noise into the likelihood. With weights white noise belongs
-    to each observation, so that integer weights mean repeated rows. ``place`` is where matrices are
-    kept.
+    ``fold_noise`` moves the kernel's white noise into the likelihood. With weights, white noise belongs
+    to each observation, so that integer weights mean repeated rows. Matrices are kept at ``place``.
     """
 
     X: np.ndarray
@@ -184,12 +171,7 @@ class ExactModel(Model[Sites]):
     fold_noise: bool = False
     weights: Weights = UNIT
     place: Place = HOST
-    _term: Term | None = field(default=None, repr=False)
-
-    @property
-    @override
-    def n_rows(self) -> int:
-        return len(self.y)
+    _term: kernels.Term | None = field(default=None, repr=False)
 
     @property
     @override
@@ -197,13 +179,13 @@ class ExactModel(Model[Sites]):
         return self.place.is_host
 
     def __getstate__(self) -> dict[str, object]:
-        """Distances are computed again where they are needed again, in NumPy's memory."""
+        """A copy computes distances again when it needs them, and in NumPy's memory."""
         return {name: value for name, value in vars(self).items() if name not in ("_term", "place")}
 
     def check(self, kernel: Kernel) -> None:
-        """Raise ``ValueError`` where the kernel makes no covariance of the data."""
-        split = self._split(kernel)
-        self._term = bind_checked(split.smooth if split else kernel, self.X, len(self.y), self.place)
+        """Raise ``ValueError`` if the kernel is no covariance on the data."""
+        smooth, _ = self._split(kernel)
+        self._term = kernels.bind_checked(smooth, self.X, len(self.y), self.place)
 
     @override
     def forget(self) -> None:
@@ -231,21 +213,16 @@ class ExactModel(Model[Sites]):
         problem, pull_back = self._problem(at)
         return ExactApproximation(record, problem, problem.iterate(Sites(*kept)), pull_back)
 
-    def latent_kernel(self, kernel: Kernel) -> Kernel:
-        """The kernel of the latent values that predictions are about."""
-        return split_white(kernel).smooth if self.fold_noise else kernel
-
     def cross(self, kernel: Kernel, new: np.ndarray) -> Matrix:
-        """Covariances of the data with new rows, where matrices are kept."""
-        return cross_covariance(kernel, self.X, new, self.place)
+        """The covariances of the data with new rows, kept at ``place``."""
+        return kernels.cross_covariance(kernel, self.X, new, self.place)
 
     def _problem(self, at: Hyperparameters) -> tuple[ExactProblem, PullBack]:
         """The problem at these hyperparameters, and the pull-back of its adjoint to them."""
-        split = self._split(at.kernel)
-        kernel = split.smooth if split else at.kernel
+        kernel, split = self._split(at.kernel)
         if self._term is None:
-            self._term = bind(kernel, self.X, self.place)
-        gram = full_gram(self._term.gram(kernel), len(self.y), self.place)
+            self._term = kernels.bind(kernel, self.X, self.place)
+        gram = kernels.full_gram(self._term.gram(kernel), len(self.y), self.place)
         likelihood, weights = at.likelihood, self.weights
         if split and self.fold_noise:
             likelihood = WithNoise(likelihood, split.noise)
@@ -253,31 +230,32 @@ class ExactModel(Model[Sites]):
             weights = weights.with_noise(split.noise)
             add_to_diagonal(gram.K, weights.mean_noise)
         problem = ExactProblem(gram.K, np.zeros_like(self.y), self.y, likelihood, self.rule, weights)
-        return problem, _PullBack(at, gram, split)
+        return problem, partial(_pull_back, at, gram, split)
 
-    def _split(self, kernel: Kernel) -> WhiteSplit | None:
-        """The kernel without its white noise, where that is treated apart."""
-        apart = self.fold_noise or (not self.weights.is_unit and can_split(kernel))
-        return split_white(kernel) if apart else None
+    def _split(self, kernel: Kernel) -> tuple[Kernel, kernels.WhiteSplit | None]:
+        """The kernel without its white noise and how it was split, where noise is not part of K."""
+        if self.fold_noise or (not self.weights.is_unit and kernels.can_split(kernel)):
+            split = kernels.split_white(kernel)
+            return split.smooth, split
+        return kernel, None
 
 
-@dataclass(frozen=True)
-class _PullBack:
-    """From an adjoint to derivatives of the log evidence by the free log-parameters."""
-
-    at: Hyperparameters
-    gram: Gram
-    split: WhiteSplit | None
-
-    def __call__(self, found: ExactApproximation, adjoint: Adjoint) -> Array:
-        problem, weights = found.problem, found.problem.weights
-        by_parameters = dict(zip(problem.likelihood.parameters, adjoint.by_parameters, strict=True))
-        K_bar = found.by_covariance(adjoint)
-        by_kernel = self.gram.pull_back(K_bar)
-        if self.split is not None:
-            by_noise = by_parameters.get("variance", 0.0)
-            if weights.noise > 0:
-                tau = weights.one(found.iterate.view).tau
-                by_noise = weights.by_noise(tau, diagonal(K_bar), adjoint.variance_bar)
-            by_kernel = self.split.join(by_kernel, by_noise)
-        return np.array(by_kernel + self.at.by_likelihood(by_parameters), dtype=float)
+def _pull_back(
+    at: Hyperparameters,
+    gram: kernels.Gram,
+    split: kernels.WhiteSplit | None,
+    found: ExactApproximation,
+    adjoint: Adjoint,
+) -> Array:
+    """The derivatives of the log evidence by the free log-parameters, from an adjoint."""
+    problem, weights = found.problem, found.problem.weights
+    by_parameters = dict(zip(problem.likelihood.parameters, adjoint.by_parameters, strict=True))
+    K_bar = found.by_covariance(adjoint)
+    by_kernel = gram.pull_back(K_bar)
+    if split is not None:
+        by_noise = by_parameters.get("variance", 0.0)
+        if weights.noise > 0:
+            tau = weights.one(found.iterate.view).tau
+            by_noise = weights.by_noise(tau, diagonal(K_bar), adjoint.variance_bar)
+        by_kernel = split.join(by_kernel, by_noise)
+    return np.array(by_kernel + at.by_likelihood(by_parameters), dtype=float)

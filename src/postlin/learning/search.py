@@ -1,7 +1,8 @@
 """Learning hyperparameters: maximise the evidence over the free log-parameters.
 
-``Search`` is the evidence as an objective, with warm starts along the path and inference as exact as it
-pays. Several models may share their hyperparameters: then the sum of their log evidences is maximised.
+``Search`` is the evidence as an objective. Inference starts from earlier results of the search, and its
+tolerance follows the slope, since far from the optimum few digits matter. If several models share their
+hyperparameters, the sum of their log evidences is maximised.
 """
 
 import logging
@@ -16,44 +17,44 @@ from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.result import Approximation
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.models import Model, Start
+from postlin.learning.models import Model, Path, Start
 from postlin.linalg.minimise import Minimum, Optimizer, minimise, optimise
 
 logger = logging.getLogger("postlin")
 
-#: The log evidence that stands for one that cannot be computed.
+#: The log evidence that an optimiser gets where there is none.
 _HOPELESS = -1e100
 #: The tolerance of inference during a search, per unit of slope, and the loosest.
 _LOOSE, _LOOSEST = 3e-3, 1e-2
-#: The part of both where the likelihood is learned too: its fixed points come and go on the way.
+#: The factor of both if the likelihood is learned too, since its fixed points appear and disappear.
 _WARY = 0.1
-#: Where the slope is less than this the search is about to end, and inference is exact at once.
+#: If the slope is less than this the search is about to end, and inference is exact at once.
 _FLAT = 1e-2
 #: Up to this many rows a factorisation costs next to nothing, and inference is exact at once.
 _FEW = 64
-#: The accuracy of the adjoint beside that tolerance.
+#: The accuracy of the adjoint, relative to the tolerance of inference.
 _ADJOINT = 1e-2
-#: A correction of the log evidence to the fixed point that its first order cannot be trusted with, per
-#: unit of slope up to one; and how much smaller the tolerance is made then.
+#: The correction of the log evidence to the fixed point, per unit of slope up to one, from which on its
+#: first order is not trusted; and the factor of the tolerance then.
 _DOUBTFUL, _CLOSER = 0.05, 0.03
 
 
 class Evaluation(NamedTuple):
-    """What a callback is told after every evaluation of the evidence."""
+    """What a callback receives after every evaluation of the evidence."""
 
     number: int  # counting from one, over all restarts
     theta: Array  # logarithms of the free parameters
     names: list[str]  # the names of these parameters
     log_evidence: float
-    gradient: Array | None  # None where the optimiser asks for none
-    seconds: float  # since the fit began
+    gradient: Array | None  # None if the optimiser asks for none
+    seconds: float  # since the search began
 
 
 Callback = Callable[[Evaluation], object]
 
 
 class Search(Generic[Start]):
-    """The objective of the optimisers: minus log evidence, warm-started along the path."""
+    """The objective of the optimisers: minus the log evidence, with warm starts along the path."""
 
     def __init__(
         self,
@@ -67,33 +68,32 @@ class Search(Generic[Start]):
         self.hyperparameters = hyperparameters
         self.paths = [model.path(start) for model, start in zip(models, starts, strict=True)]
         self.path: list[tuple[Array, float]] = []
-        # BFGS can live with values that are exact to second order only; others expect the digits
-        dear = max(model.n_rows for model in models) > _FEW
+        # values that are exact to second order only are enough for BFGS; others expect all digits
+        rough = rough and max(model.n_rows for model in models) > _FEW
         part = _WARY if hyperparameters.likelihood.free else 1.0
-        self._exact = models[0].tol
-        self._loose = part * _LOOSE
-        self._loosest = part * _LOOSEST if rough and dear else self._exact
+        self._exact, self._loose = models[0].tol, part * _LOOSE
+        self._loosest = part * _LOOSEST if rough else self._exact
         self._steepness = self._lowest = np.inf
         self._known: dict[bytes, tuple[float, Array]] = {}
-        self._doubts: dict[bytes, float] = {}  # how far values may be off, where not exact
+        self._doubts: dict[bytes, float] = {}  # the possible error of each value that is not exact
         self._last: tuple[bytes, list[Approximation[Start]]] | None = None
         self._callback = callback
         self._began = time.perf_counter()
 
     def restart(self) -> None:
-        """Forget the way here: the next evaluation is elsewhere."""
+        """Forget the path, because the next evaluation is far away."""
         self.paths = [model.path(None) for model in self.models]
         self._steepness = self._lowest = np.inf
 
     def best(self) -> Array:
-        """The best point so far."""
+        """The point with the largest log evidence so far."""
         latest = {_key(theta): (theta, value) for theta, value in self.path}
         return max(latest.values(), key=lambda point: point[1])[0]
 
     def at(self, theta: Array) -> list[Approximation[Start]]:
         """The approximations at theta, to the tolerance of the models.
 
-        Where the last evaluation was made at theta to that tolerance, they are known already.
+        They are not computed again if the last evaluation was at theta and to that tolerance.
         """
         if self._last is not None and self._last[0] == _key(theta):
             return self._last[1]
@@ -106,48 +106,47 @@ class Search(Generic[Start]):
         """Minus the log evidence, and its gradient."""
         key = _key(theta)
         if key not in self._known:
-            exact = self._steepness < _FLAT
             tol = max(self._exact, min(self._loosest, self._loose * self._steepness))
-            try:
-                value, slope = self._evaluate(theta, self._exact if exact else tol)
-            except NotPositiveDefiniteError:
-                logger.debug("theta %s: no posterior", theta)
+            found = self._evaluated(theta, self._exact if self._steepness < _FLAT else tol)
+            if found is None:
                 return -_HOPELESS, np.zeros_like(theta)
-            self._steepness = float(np.linalg.norm(slope))
-            self._known[key] = value, slope
+            self._known[key] = found
+            self._steepness = float(np.linalg.norm(found[1]))
         value, slope = self._known[key]
         return value, slope.copy()
 
     def value(self, theta: Array) -> float:
         """Minus the log evidence alone, exactly."""
-        key = _key(theta)
-        if key in self._known:
-            return self._known[key][0]
-        try:
-            return self._evaluate(theta, self._exact, with_gradient=False)[0]
-        except NotPositiveDefiniteError:
-            logger.debug("theta %s: no posterior", theta)
-            return -_HOPELESS
+        known = self._known.get(_key(theta))
+        found = known or self._evaluated(theta, self._exact, slope=False)
+        return -_HOPELESS if found is None else found[0]
 
     def again(self, theta: Array, loss: float) -> tuple[float, Array] | None:
-        """The exact value and slope at a known point, if a loss so small may be an error of its value.
+        """The exact value and slope at a known point, if an error of its value can explain the loss.
 
-        A value that is too good would be the best for ever: no step from there would seem to succeed.
+        A value that is too good would remain the best: no step from there would seem to succeed.
         """
         key = _key(theta)
         if loss > self._doubts.get(key, 0.0):
             return None
         lowest, self._lowest = self._lowest, np.inf
-        try:
-            value, slope = self._evaluate(theta, self._exact)
-        except NotPositiveDefiniteError:
+        found = self._evaluated(theta, self._exact)
+        if found is None:
             self._lowest, self._doubts[key] = lowest, 0.0
             return None
-        self._known[key] = value, slope
+        self._known[key] = value, slope = found
         return value, slope.copy()
 
-    def _evaluate(self, theta: Array, tol: float, *, with_gradient: bool = True) -> tuple[float, Array]:
-        """Minus the log evidence and its gradient, by inference to a tolerance."""
+    def _evaluated(self, theta: Array, tol: float, slope: bool = True) -> tuple[float, Array] | None:
+        """The result of ``_evaluate``, or None if there is no posterior at theta."""
+        try:
+            return self._evaluate(theta, tol, slope)
+        except NotPositiveDefiniteError:
+            logger.debug("theta %s: no posterior", theta)
+            return None
+
+    def _evaluate(self, theta: Array, tol: float, with_gradient: bool) -> tuple[float, Array]:
+        """Minus the log evidence and its gradient, by inference to the tolerance ``tol``."""
         self._last = None  # before the next takes as much memory
         here = self.hyperparameters.at(theta)
         total, slope, doubt = 0.0, np.zeros(len(theta) if with_gradient else 0), 0.0
@@ -161,7 +160,7 @@ class Search(Generic[Start]):
             doubt += abs(value - found.log_evidence)
             starts.append(found.start if found.converged else None)
             if found.is_clean and found.residual <= self._exact:
-                fits.append(found)  # which are the result if the search ends here
+                fits.append(found)  # the result, if the search ends here
             del found  # before the next takes as much memory
         if not (np.isfinite(total) and np.isfinite(slope).all()):
             raise NotPositiveDefiniteError("the evidence or its gradient is not finite.")
@@ -169,7 +168,12 @@ class Search(Generic[Start]):
         if len(fits) == len(self.models):
             self._last = _key(theta), fits
         self._doubts[_key(theta)] = doubt if tol > self._exact else 0.0
-        self._tell(np.array(theta), -total, -slope if with_gradient else None)
+        self.path.append((np.array(theta), -total))
+        if self._callback is not None:
+            number, names = len(self.path), self.hyperparameters.names
+            by_theta = -slope if with_gradient else None
+            seconds = time.perf_counter() - self._began
+            self._callback(Evaluation(number, self.path[-1][0], names, -total, by_theta, seconds))
         return total, slope
 
     def _solve(
@@ -180,10 +184,10 @@ class Search(Generic[Start]):
         tol: float,
         with_gradient: bool,
     ) -> tuple[Approximation[Start], float, Array]:
-        """Inference to a tolerance, and closer where need be; the log evidence and its gradient.
+        """The approximation to the tolerance or closer, the log evidence and its gradient.
 
-        Where fixed points come and go, a small residual does not prove that there is one: where the
-        correction to the fixed point is doubtful, inference is made more exact.
+        A small residual does not prove that there is a fixed point nearby: if the correction of the
+        evidence to the fixed point is large, inference is repeated with a smaller tolerance.
         """
         doubtful = _DOUBTFUL * min(1.0, self._steepness)
         while True:
@@ -201,9 +205,9 @@ class Search(Generic[Start]):
             del found  # before the next takes as much memory
 
     def _remember(self, theta: Array, value: float, solved: list[Start | None]) -> None:
-        """Keep what was found for later starts, unless it is worse than what was known before.
+        """Keep what was found for later starts, unless its evidence is worse than the best so far.
 
-        Fixed points need not be unique (noisy threshold): so the search stays with the better one.
+        Fixed points need not be unique (noisy threshold); this way the search stays with the better.
         """
         if value > self._lowest:
             return
@@ -211,13 +215,6 @@ class Search(Generic[Start]):
         for path, start in zip(self.paths, solved, strict=True):
             if start is not None:
                 path.add(theta, start)
-
-    def _tell(self, theta: Array, log_evidence: float, gradient: Array | None) -> None:
-        self.path.append((theta, log_evidence))
-        if self._callback is not None:
-            seconds = time.perf_counter() - self._began
-            names = self.hyperparameters.names
-            self._callback(Evaluation(len(self.path), theta, names, log_evidence, gradient, seconds))
 
 
 def _key(theta: Array) -> bytes:
@@ -227,8 +224,8 @@ def _key(theta: Array) -> bytes:
 class Training(NamedTuple, Generic[Start]):
     """The best hyperparameters found, the approximations there, and how the search went.
 
-    ``path`` holds the log-parameters and the log evidence of every evaluation, in order; ``message`` is
-    the optimiser's complaint, if it has one.
+    ``path`` holds the log-parameters and the log evidence of every evaluation, in order; ``message``
+    says why the optimiser did not converge, or is None.
     """
 
     at: Hyperparameters
@@ -250,37 +247,34 @@ def train(
     keep_on_interrupt: bool = False,
     curvature: Array | None = None,
 ) -> Training[Start]:
-    """Maximise the evidence from the hyperparameters given, and from random ones.
+    """Maximise the evidence from the hyperparameters ``at``, and from random ones in the restarts.
 
-    ``curvature`` is that of minus the log evidence at the former, where it is known. With
-    ``keep_on_interrupt`` Ctrl-C ends the search at the best point so far.
+    The first inference of each model begins at its item of ``starts``. ``curvature`` is the Hessian of
+    minus the log evidence at ``at``, if it is known. With ``keep_on_interrupt`` Ctrl-C ends the search
+    at the best point so far.
     """
     search = Search(models, at, starts, optimizer == "bfgs", callback)
     if optimizer is None or len(at.theta) == 0:
         return Training(at.at(at.theta), search.at(at.theta), None, [])
-    ends: list[Minimum] = []
-    paths = []
+    ends: list[tuple[Minimum, list[Path[Start]]]] = []
     interrupted = False
     try:
         for k, theta in enumerate([*at.starts, *(at.drawn(rng) for _ in range(restarts))]):
             if k > 0:
                 search.restart()
+                curvature = None  # which was that at the first start
             bounds, worth = at.bounds, models[0].worth
             if optimizer == "bfgs":
-                known = curvature if k == 0 else None  # it is that of the first start
-                end = minimise(search, theta, bounds, worth, curvature=known, again=search.again)
+                end = minimise(search, theta, bounds, worth, curvature=curvature, again=search.again)
             else:
                 end = optimise(search, theta, bounds, optimizer, worth)
-            ends.append(end)
-            paths.append(search.paths)
-        best = min(range(len(ends)), key=lambda k: ends[k].value)
-        found, search.paths = ends[best], paths[best]
+            ends.append((end, search.paths))
+        found, search.paths = min(ends, key=lambda end: end[0].value)
     except KeyboardInterrupt:
         if not keep_on_interrupt or not search.path:
             raise
         found, interrupted = Minimum(search.best(), np.nan, None), True
-    fits = search.at(found.x)
-    there = at.at(found.x)
+    fits, there = search.at(found.x), at.at(found.x)
     value = sum(fit.log_evidence for fit in fits)
     logger.info("%s: log evidence %.6f after %d evaluations", there.kernel, value, len(search.path))
     return Training(there, fits, found.message, search.path, interrupted)

@@ -1,7 +1,8 @@
 """The model with inducing points: rows that are read in passes, inducing points and a method."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
@@ -26,48 +27,22 @@ from postlin.streaming.chunks import Rows
 #: The default tolerance of the residual, and the most passes spent on reaching it.
 TOL = 1e-6
 MAX_PASSES = 200
-#: How much finer the tolerance is made where the evidence cannot be computed yet.
+#: The factor of the tolerance where the evidence cannot be computed yet.
 _FINER = 0.01
-#: The finest accuracy of a gradient, relative to one or to itself.
+#: The finest accuracy of a gradient, absolute or, where it is larger than one, relative.
 _EXACT = 1e-10
-#: A slope of the log evidence that ends a search: so much a row, and no less than this.
+#: The slope of the log evidence at which a search may end: per row, and at least.
 _SLOPE_A_ROW, _FLAT = 5e-6, 0.02
-
-
-class NearestState:
-    """Solved states along the path of an optimiser; a search starts at the nearest of them."""
-
-    def __init__(self, start: State | None) -> None:
-        self._default = start
-        self._solved: list[tuple[Array, State]] = []
-
-    def add(self, theta: Array, state: State) -> None:
-        """Remember the state that was found at theta."""
-        others = [solved for solved in self._solved if not np.array_equal(solved[0], theta)]
-        self._solved = [*others[-3:], (np.array(theta), state)]
-
-    def predict(self, theta: Array) -> State | None:
-        """The state to start from at theta."""
-        if not self._solved:
-            return self._default
-        return min(self._solved, key=lambda solved: float(np.sum((solved[0] - theta) ** 2)))[1]
-
-
-class _Prior(NamedTuple):
-    """What hyperparameters make of a model: a basis, a method, and how the kernel was split."""
-
-    basis: Basis
-    method: Method
-    split: WhiteSplit | None
 
 
 @dataclass
 class SparseModel(Model[State]):
-    """Two classes by way of inducing points Z.
+    """Two classes with inducing points Z, for rows that are read in passes.
 
-    ``fold_noise`` moves the kernel's white noise into the likelihood. A row of weight w is w rows, each
-    with its own noise and its own share of what the inducing points do not explain. ``after_pass`` is
-    called with the number of passes so far in the present inference, the residual, and the state.
+    ``fold_noise`` moves the kernel's white noise into the likelihood. A row of weight w means w rows,
+    each with its own noise and its own variance that the inducing points do not explain. After every
+    pass ``after_pass`` is called with the number of passes of this inference, the residual and the
+    state.
     """
 
     rows: Rows
@@ -79,15 +54,14 @@ class SparseModel(Model[State]):
     jitter: float = JITTER
     after_pass: AfterPass | None = None
 
-    #: Every pass looks at all rows.
-    schedule = Parallel()
-    #: How exact the adjoint of a gradient may be asked to be: every digit takes two or three passes.
+    schedule = Parallel()  # a pass sets the sites of all rows
+    #: Every digit of an adjoint takes two or three passes.
     adjoint_accuracy: ClassVar[float] = 1e-4
 
     @property
     @override
     def worth(self) -> Worth:
-        # slopes are sums over rows, of which a part is known: what counts as small grows with the rows
+        # slopes are sums over rows with a relative error, so that what counts as flat grows with n
         return Worth(gain=1e-6, slope=max(_FLAT, _SLOPE_A_ROW * self.n_rows))
 
     @property
@@ -96,15 +70,15 @@ class SparseModel(Model[State]):
         return self.rows.n
 
     def on(self, rows: Rows) -> "SparseModel":
-        """The model for other rows."""
+        """The same model for other rows."""
         return replace(self, rows=rows)
 
     def check(self, kernel: Kernel, *, learn_points: bool = False) -> None:
-        """Raise ``ValueError`` where kernel, rule and inducing points cannot be used together."""
+        """Raise ``ValueError`` if kernel, rule and inducing points cannot be used together."""
         self.rule.check_inducing()
-        smooth = self._split(kernel)
+        latent = self.latent_kernel(kernel)
         try:
-            Basis.of(smooth.smooth if smooth else kernel, self.Z, self.jitter)
+            Basis.of(latent, self.Z, self.jitter)
         except (TypeError, ValueError, NotPositiveDefiniteError) as error:
             raise ValueError(
                 f"the kernel {kernel} cannot use these inducing points: {error}"
@@ -116,26 +90,16 @@ class SparseModel(Model[State]):
                 "or 2½), rational quadratic, periodic and dot-product kernels, their sums and products."
             )
 
-    @override
-    def forget(self) -> None:
-        """Keep what there is: nothing is held between evaluations."""
-
-    @override
-    def path(self, start: State | None) -> NearestState:
-        return NearestState(start)
-
     def points_at(self, at: Hyperparameters) -> Array:
-        """The inducing points: learned, or as they were chosen."""
+        """The inducing points: those among the hyperparameters if they are learned, else Z."""
         return at.points if isinstance(at, WithPoints) else self.Z
 
-    def _split(self, kernel: Kernel) -> WhiteSplit | None:
-        return split_white(kernel) if self.fold_noise else None
-
-    def _prior(self, at: Hyperparameters) -> _Prior:
-        split = self._split(at.kernel)
+    def _prior(self, at: Hyperparameters) -> tuple[Basis, Method, WhiteSplit | None]:
+        """The basis and the method at these hyperparameters, and how the kernel was split."""
+        split = split_white(at.kernel) if self.fold_noise else None
         basis = Basis.of(split.smooth if split else at.kernel, self.points_at(at), self.jitter)
         likelihood = WithNoise(at.likelihood, split.noise) if split else at.likelihood
-        return _Prior(basis, Method(likelihood, self.rule), split)
+        return basis, Method(likelihood, self.rule), split
 
     @override
     def infer(
@@ -156,20 +120,16 @@ class SparseModel(Model[State]):
             )
             evidence: Evidence = self.rows.total(EvidencePass(found.posterior, method))
             residuals += [*found.record.history.residuals, found.record.residual]
-            # cavities need more digits than the marginals where sites are much of what is known
+            # cavities need more digits than marginals where sites carry most of the precision
             if not evidence.improper or tol <= self.tol or not found.record.converged:
                 break
             start, tol = found.state, max(self.tol, _FINER * tol)
         posterior, record = found.posterior, found.record
         value = 0.5 * posterior.h @ posterior.h - posterior.factor.log_determinant + evidence.value
+        record = record_of_passes(record.converged, record.residual, residuals, record.unsolved)
+        differentiate = partial(_differentiate, at, self.rows, split, evidence)
         return SparseApproximation(
-            record_of_passes(record.converged, record.residual, residuals, record.unsolved),
-            posterior,
-            found.state,
-            method,
-            float(value),
-            evidence.improper,
-            _Differentiate(at, self.rows, split, evidence),
+            record, posterior, found.state, method, float(value), evidence.improper, differentiate
         )
 
     @override
@@ -204,42 +164,31 @@ class SparseModel(Model[State]):
             )
         ]
 
-    def latent_kernel(self, kernel: Kernel) -> Kernel:
-        """The kernel of the latent values that predictions are about."""
-        return split_white(kernel).smooth if self.fold_noise else kernel
-
 
 def _not_differentiable(found: SparseApproximation, accuracy: float) -> tuple[float, Array]:
     raise NotPositiveDefiniteError("the gradient could not be computed.")
 
 
-@dataclass(frozen=True)
-class _Differentiate:
+def _differentiate(
+    at: Hyperparameters,
+    rows: Rows,
+    split: WhiteSplit | None,
+    evidence: Evidence,
+    found: SparseApproximation,
+    accuracy: float,
+) -> tuple[float, Array]:
     """The log evidence at the fixed point, to second order in the residual, and its gradient."""
-
-    at: Hyperparameters
-    rows: Rows
-    split: WhiteSplit | None
-    evidence: Evidence
-
-    def __call__(self, found: SparseApproximation, accuracy: float) -> tuple[float, Array]:
-        learn_points = isinstance(self.at, WithPoints)
-        slopes = gradient_at(
-            self.rows,
-            found.posterior,
-            found.method,
-            self.evidence,
-            residual_of(found.posterior, self.evidence),
-            accuracy=max(accuracy, _EXACT),
-            points=learn_points,
-        )
-        value = found.log_evidence + (slopes.correction if found.converged else 0.0)
-        likelihood = found.method.likelihood
-        assert isinstance(likelihood, BinaryLikelihood)
-        by_parameters = dict(zip(likelihood.parameters, slopes.by_parameters, strict=True))
-        by_kernel = list(slopes.by_theta)
-        if self.split is not None:
-            by_kernel = self.split.join(by_kernel, by_parameters["variance"])
-        by_points = slopes.by_points.ravel() if learn_points else np.zeros(0)
-        slope = np.array([*by_kernel, *self.at.by_likelihood(by_parameters)], dtype=float)
-        return value, np.concatenate([slope, by_points])
+    learn_points = isinstance(at, WithPoints)
+    accuracy, residual = max(accuracy, _EXACT), residual_of(found.posterior, evidence)
+    slopes = gradient_at(
+        rows, found.posterior, found.method, evidence, residual, accuracy=accuracy, points=learn_points
+    )
+    value = found.log_evidence + (slopes.correction if found.converged else 0.0)
+    likelihood = found.method.likelihood
+    assert isinstance(likelihood, BinaryLikelihood)
+    by_parameters = dict(zip(likelihood.parameters, slopes.by_parameters, strict=True))
+    by_kernel = list(slopes.by_theta)
+    if split is not None:
+        by_kernel = split.join(by_kernel, by_parameters["variance"])
+    by_points = slopes.by_points.ravel() if learn_points else ()
+    return value, np.array([*by_kernel, *at.by_likelihood(by_parameters), *by_points], dtype=float)
