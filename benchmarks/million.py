@@ -74,7 +74,7 @@ def main() -> None:
     fixed = ConstantKernel(9.0) * RBF([2.0] * FEATURES) + WhiteKernel(0.1)
     found = model.infer(Hyperparameters(fixed, Probit())).approximation
     report(
-        f"inference on {options.rows} rows: {found.n_passes} passes, converged {found.converged}, "
+        f"inference on {options.rows} rows: {found.n_iter} passes, converged {found.converged}, "
         f"log evidence {found.log_evidence:.2f}",
         began,
     )

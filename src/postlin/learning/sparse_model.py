@@ -13,7 +13,7 @@ from postlin.inference.sparse.evidence import SparseApproximation, gradient_at
 from postlin.inference.sparse.passes import Evidence, EvidencePass
 from postlin.inference.sparse.posterior import JITTER, Basis, SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
-from postlin.inference.sparse.solver import AfterPass, record_of_passes, residual_of, solve
+from postlin.inference.sparse.solver import AfterPass, Solver, record_of_passes
 from postlin.kernels import WhiteSplit, moves_points, split_white
 from postlin.learning.hyperparameters import Hyperparameters, WithPoints
 from postlin.learning.models import Model
@@ -145,25 +145,20 @@ class SparseModel(Model[State]):
         tol = max(tol or self.tol, self.tol)
         residuals: list[float] = []
         while True:
-            found = solve(
-                self.rows,
-                basis,
-                method,
-                start=start,
-                tol=tol,
-                max_passes=self.max_iter - len(residuals),
-                after_pass=self.after_pass,
-            )
+            budget = self.max_iter - len(residuals)
+            solver = Solver(self.rows, basis, method, tol, budget, self.after_pass)
+            found = solver.run(start)
+            converged = found.size <= tol and not found.unsolved
             evidence: Evidence = self.rows.total(EvidencePass(found.posterior, method))
-            residuals += [*found.record.history.residuals, found.record.residual]
+            residuals += [*solver.residuals, found.size]
             # cavities need more digits than the marginals where sites are much of what is known
-            if not evidence.improper or tol <= self.tol or not found.record.converged:
+            if not evidence.improper or tol <= self.tol or not converged:
                 break
             start, tol = found.state, max(self.tol, _FINER * tol)
-        posterior, record = found.posterior, found.record
+        posterior = found.posterior
         value = 0.5 * posterior.h @ posterior.h - posterior.factor.log_determinant + evidence.value
         return SparseApproximation(
-            record_of_passes(record.converged, record.residual, residuals, record.unsolved),
+            record_of_passes(converged, found.size, residuals, found.unsolved),
             posterior,
             found.state,
             method,
@@ -229,7 +224,6 @@ class _Differentiate:
             found.posterior,
             found.method,
             self.evidence,
-            residual_of(found.posterior, self.evidence),
             accuracy=max(accuracy, _EXACT),
             points=learn_points,
         )
