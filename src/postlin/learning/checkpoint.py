@@ -257,7 +257,7 @@ class JournalRows(Rows):
     """Rows whose sums are written down; those that are known are not made again."""
 
     def __init__(self, rows: Rows, journal: Journal) -> None:
-        self.n, self.n_features, self.engine = rows.n, rows.n_features, rows.engine
+        self.n, self.engine = rows.n, rows.engine
         self._rows, self._journal = rows, journal
 
     def total(self, share: Callable[[Chunk], S]) -> S:

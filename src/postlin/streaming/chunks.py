@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, NamedTuple, TypeVar
 
@@ -50,7 +50,6 @@ class Rows(ABC):
     """Rows of two classes, which inference reads in passes."""
 
     n: int
-    n_features: int
     engine: Engine
 
     @abstractmethod
@@ -63,34 +62,32 @@ class Rows(ABC):
         return ArrayRows(rows.X, rows.y, rows.weight, engine=self.engine.here())
 
 
+@dataclass(eq=False)
 class ArrayRows(Rows, Readable[Chunk]):
     """Rows in memory with labels −1 and +1; without ``weight`` every row has weight one."""
 
-    def __init__(
-        self,
-        X: Array,
-        y: Array,
-        weight: Array | None = None,
-        chunk: int = CHUNK,
-        engine: Engine | None = None,
-    ) -> None:
-        self.n, self.n_features = X.shape
-        self.X, self.y, self.chunk = X, y, chunk
-        self.weight = np.ones(self.n) if weight is None else weight
-        self.engine = engine or Threads(1)
+    X: Array
+    y: Array
+    weight: Array | None = None
+    chunk: int = CHUNK
+    engine: Engine = field(default=Threads(1))
+
+    def __post_init__(self) -> None:
+        self.n = len(self.X)
 
     def loads(self) -> Iterator[Callable[[], Chunk]]:
         """One pass: functions that return slices of the arrays."""
         return (partial(self._slice, first) for first in range(0, self.n, self.chunk))
 
     def _slice(self, first: int) -> Chunk:
-        rows = slice(first, first + self.chunk)
-        return Chunk(self.X[rows], self.y[rows], self.weight[rows], first)
+        X, y = (array[first : first + self.chunk] for array in (self.X, self.y))
+        weight = np.ones(len(y)) if self.weight is None else self.weight[first : first + self.chunk]
+        return Chunk(X, y, weight, first)
 
     def total(self, share: Callable[[Chunk], S]) -> S:
         """Σ share(chunk) over the slices."""
         total = self.engine.total(self, share)
-        assert total is not None
+        assert total is not None  # there are rows
         return total
 
 
@@ -175,11 +172,11 @@ def mixed_labels() -> TypeError:
 def checked(X: object, y: object, weight: object, first: int, number: int) -> Chunk:
     """A chunk of finite numbers with a label and a weight for every row; None means weight one."""
     names = _get_feature_names(X)
+    names = None if names is None else tuple(map(str, names))
     numbers = _numbers(X, first, number)
     labels = _labels(y, len(numbers), first, number)
-    weights = _weights(weight, len(numbers), first, number)
-    known = None if names is None else tuple(map(str, names))
-    return Chunk(numbers, labels, weights, first, number, known)
+    weights = np.ones(len(numbers)) if weight is None else _weights(weight, len(numbers), first, number)
+    return Chunk(numbers, labels, weights, first, number, names)
 
 
 def _numbers(X: object, first: int, number: int) -> Array:
@@ -213,11 +210,7 @@ def _labels(y: object, n: int, first: int, number: int) -> np.ndarray:
     labels = np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.shape != (n,):
-        raise ValueError(
-            f"chunk {number} has {n} rows of X and labels of shape {labels.shape}: every row needs one "
-            "label."
-        )
+    _check_one_a_row("label", labels, n, number)
     missing = np.flatnonzero(_missing(labels))
     if len(missing):
         raise ValueError(
@@ -237,17 +230,11 @@ def _missing(labels: np.ndarray) -> Sequence[bool] | np.ndarray:
 
 
 def _weights(weight: object, n: int, first: int, number: int) -> Array:
-    if weight is None:
-        return np.ones(n)
     try:
         weights = np.asarray(weight, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"the weights of chunk {number} must be numbers.") from None
-    if weights.shape != (n,):
-        raise ValueError(
-            f"chunk {number} has {n} rows and weights of shape {weights.shape}: every row needs one "
-            "weight."
-        )
+    _check_one_a_row("weight", weights, n, number)
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(bad):
         raise ValueError(
@@ -255,3 +242,11 @@ def _weights(weight: object, n: int, first: int, number: int) -> Array:
             f"{weights[bad[0]]:g} (chunk {number})."
         )
     return weights
+
+
+def _check_one_a_row(what: str, values: np.ndarray, n: int, number: int) -> None:
+    if values.shape != (n,):
+        raise ValueError(
+            f"chunk {number} has {n} rows of X and {what}s of shape {values.shape}: every row needs one "
+            f"{what}."
+        )

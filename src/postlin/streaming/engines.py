@@ -8,7 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from postlin.linalg.threads import blas_threads
+from postlin._typing import override
+from postlin.linalg.threads import blas_threads, threads
 
 S = TypeVar("S")
 B = TypeVar("B")
@@ -64,9 +65,9 @@ class Engine(ABC):
     def total(self, source: Readable[B], work: Callable[[B], S]) -> S | None:
         """Σ work(load()) over the loads of one pass; None if there are no loads."""
 
-    @abstractmethod
-    def here(self) -> "Engine":
-        """The engine for rows that are in the memory of this process."""
+    def here(self) -> "Threads":
+        """The engine for rows in the memory of this process; by default as many threads as of BLAS."""
+        return Threads(threads())
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,8 @@ class Threads(Engine):
             with ThreadPoolExecutor(self.n) as pool:
                 return pairwise_sum(self._in_order(pool, loads, work))
 
+    @override
     def here(self) -> "Threads":
-        """The engine itself."""
         return self
 
     def _in_order(

@@ -15,17 +15,12 @@ from postlin.streaming.engines import Readable
 class Source(Readable[Chunk]):
     """Labelled rows that can be read any number of times, in the same order every time.
 
-    ``classes`` are the labels that may occur; None stands for those that the first pass finds.
+    ``classes`` are the labels that may occur, sorted; None stands for those that the first pass finds.
     """
 
     classes: np.ndarray | None = None
     #: Whether Dask must do the passes, because it has the rows.
     is_on_dask: ClassVar[bool] = False
-
-
-def known_classes(classes: ArrayLike | None) -> np.ndarray | None:
-    """The labels that a user allows, sorted; None if any may occur."""
-    return None if classes is None else np.unique(np.asarray(classes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,4 +152,4 @@ def stream(open_chunks: OpenChunks, *, classes: ArrayLike | None = None) -> Sour
             f"lambda: read_chunks(path), and got {type(open_chunks).__name__}, which can be read only "
             "once."
         )
-    return StreamSource(open_chunks, known_classes(classes))
+    return StreamSource(open_chunks, None if classes is None else np.unique(classes))

@@ -34,7 +34,6 @@ class Survey:
 class Tally:
     """What some of the chunks hold; the tallies of consecutive chunks can be added."""
 
-    n: int
     first: Chunk  # the first chunk without its rows
     counts: Counter[object]
     used: Counter[object]
@@ -45,7 +44,6 @@ class Tally:
         check_alike(other.first, self.first.X.shape[1], self.first.names)
         return replace(
             self,
-            n=self.n + other.n,
             counts=self.counts + other.counts,
             used=self.used + other.used,
             dtype=np.result_type(self.dtype, other.dtype),
@@ -59,7 +57,6 @@ def tally(seed: int, classes: np.ndarray | None, chunk: Chunk) -> Tally:
         encode(chunk, classes)
     drawn = Draw(SAMPLE, seed)(chunk)
     return Tally(
-        len(chunk.y),
         chunk.part(0, 0),
         _counts(chunk.y),
         _counts(chunk.y[chunk.weight > 0]),
@@ -105,7 +102,7 @@ def survey(source: Source, engine: Engine, seed: int) -> Survey:
     except TypeError:
         raise mixed_labels() from None
     return Survey(
-        found.n,
+        found.counts.total(),
         found.first.X.shape[1],
         found.first.names,
         classes,

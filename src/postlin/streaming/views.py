@@ -29,11 +29,6 @@ class View:
     sign: Array  # −1 or +1 for each class, 0 for a class that is dropped
     factor: Array | None  # the weight of each class; None if all are one
 
-    @property
-    def n(self) -> int:
-        """The number of rows that are kept."""
-        return int(self.survey.used[self.sign != 0].sum())
-
     def __call__(self, chunk: Chunk) -> tuple[np.ndarray, Chunk]:
         """The indices in the data of the rows that are kept, and the rows themselves."""
         check_alike(chunk, self.survey.n_features, self.survey.names)
@@ -66,9 +61,7 @@ class SourceRows(Rows):
     """Rows of two classes of a source; every pass checks that the source still has as many rows."""
 
     def __init__(self, source: Source, engine: Engine, view: View) -> None:
-        self.n = view.n
-        self.n_features = view.survey.n_features
-        self.engine = engine
+        self.n, self.engine = int(view.survey.used[view.sign != 0].sum()), engine
         self._source, self._view = source, view
 
     def total(self, share: Callable[[Chunk], S]) -> S:
