@@ -21,8 +21,8 @@ from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.sparse_model import SparseModel
 from postlin.likelihoods import Probit
 from postlin.rules.binary import PL
-from postlin.streaming.chunks import ArrayRows
 from postlin.streaming.engines import Threads
+from postlin.streaming.views import ArrayRows
 
 FEATURES = 8
 

@@ -21,7 +21,7 @@ from postlin.datasets import NAMES, load, whiten
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.sparse_model import SparseModel
 from postlin.likelihoods import Logit, NoisyThreshold, Probit
-from postlin.streaming.chunks import ArrayRows
+from postlin.streaming.views import ArrayRows
 
 
 class Setting(NamedTuple):

@@ -33,7 +33,8 @@ from postlin.learning.sparse_model import SparseModel
 from postlin.likelihoods import Logit, NoisyThreshold, Probit
 from postlin.linalg.triangles import Triangle
 from postlin.rules.binary import EP, PL, Laplace
-from postlin.streaming.chunks import ArrayRows, Chunk
+from postlin.streaming.chunks import Chunk
+from postlin.streaming.views import ArrayRows
 
 KERNEL = ConstantKernel(9.0) * RBF(2.0) + WhiteKernel(0.1)
 METHODS = {

@@ -23,7 +23,8 @@ from postlin.inference.sparse.posterior import State
 from postlin.inference.sparse.solver import record_of_passes
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.sparse_model import SparseModel
-from postlin.streaming.chunks import ArrayRows, Chunk, Rows
+from postlin.streaming.chunks import Chunk
+from postlin.streaming.views import ArrayRows, Rows
 
 #: Seconds between writes, at least: what a kill may cost.
 EVERY = 10.0

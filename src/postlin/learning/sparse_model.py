@@ -21,7 +21,7 @@ from postlin.likelihoods import BinaryLikelihood, WithNoise
 from postlin.linalg.minimise import Worth
 from postlin.rules.binary import Rule
 from postlin.schedules import Parallel
-from postlin.streaming.chunks import Rows
+from postlin.streaming.views import Rows
 
 #: The default tolerance of the residual, and the most passes spent on reaching it.
 TOL = 1e-6

@@ -1,9 +1,7 @@
 """Chunks of labelled rows: their checks, which name row and chunk, and random samples of them."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -13,9 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _get_feature_names
 
 from postlin._typing import Array
-from postlin.streaming.engines import Engine, Readable, Threads
 
-S = TypeVar("S")
 T = TypeVar("T")
 
 #: Rows in a chunk: enough for BLAS, and few enough for the memory of several threads.
@@ -44,51 +40,6 @@ class Chunk(NamedTuple):
     def where(self, chosen: slice | np.ndarray) -> "Chunk":
         """The rows that a slice, a mask or an array of indices selects; ``first`` stays as it is."""
         return self._replace(X=self.X[chosen], y=self.y[chosen], weight=self.weight[chosen])
-
-
-class Rows(ABC):
-    """Rows of two classes, which inference reads in passes."""
-
-    n: int
-    engine: Engine
-
-    @abstractmethod
-    def total(self, share: Callable[[Chunk], S]) -> S:
-        """Σ share(chunk) over all chunks; tuples of arrays and numbers are added part by part."""
-
-    def sample(self, n: int, seed: int) -> "ArrayRows":
-        """At most n rows, drawn at random without replacement, in their order."""
-        rows = self.total(Draw(n, seed)).rows
-        return ArrayRows(rows.X, rows.y, rows.weight, engine=self.engine.here())
-
-
-@dataclass(eq=False)
-class ArrayRows(Rows, Readable[Chunk]):
-    """Rows in memory with labels −1 and +1; without ``weight`` every row has weight one."""
-
-    X: Array
-    y: Array
-    weight: Array | None = None
-    chunk: int = CHUNK
-    engine: Engine = field(default=Threads(1))
-
-    def __post_init__(self) -> None:
-        self.n = len(self.X)
-
-    def loads(self) -> Iterator[Callable[[], Chunk]]:
-        """One pass: functions that return slices of the arrays."""
-        return (partial(self._slice, first) for first in range(0, self.n, self.chunk))
-
-    def _slice(self, first: int) -> Chunk:
-        X, y = (array[first : first + self.chunk] for array in (self.X, self.y))
-        weight = np.ones(len(y)) if self.weight is None else self.weight[first : first + self.chunk]
-        return Chunk(X, y, weight, first)
-
-    def total(self, share: Callable[[Chunk], S]) -> S:
-        """Σ share(chunk) over the slices."""
-        total = self.engine.total(self, share)
-        assert total is not None  # there are rows
-        return total
 
 
 def row_keys(first: int, n: int, seed: int) -> np.ndarray:
@@ -211,22 +162,16 @@ def _labels(y: object, n: int, first: int, number: int) -> np.ndarray:
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     _check_one_a_row("label", labels, n, number)
-    missing = np.flatnonzero(_missing(labels))
-    if len(missing):
+    missing = np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(n, bool)
+    if labels.dtype.kind == "O":
+        missing[:] = [label is None or is_scalar_nan(label) or is_pandas_na(label) for label in labels]
+    for i in np.flatnonzero(missing)[:1]:
         raise ValueError(
-            f"row {first + missing[0]} has no label (chunk {number}): y holds NaN or None there; drop "
-            "such rows."
+            f"row {first + i} has no label (chunk {number}): y holds NaN or None there; drop such rows."
         )
     if labels.dtype.kind == "f" and n:
         check_classification_targets(labels)
     return labels
-
-
-def _missing(labels: np.ndarray) -> Sequence[bool] | np.ndarray:
-    """Whether each label is NaN, None or pandas.NA."""
-    if labels.dtype.kind == "O":
-        return [label is None or is_scalar_nan(label) or is_pandas_na(label) for label in labels]
-    return np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), bool)
 
 
 def _weights(weight: object, n: int, first: int, number: int) -> Array:
@@ -235,11 +180,10 @@ def _weights(weight: object, n: int, first: int, number: int) -> Array:
     except (TypeError, ValueError):
         raise ValueError(f"the weights of chunk {number} must be numbers.") from None
     _check_one_a_row("weight", weights, n, number)
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if len(bad):
+    for i in np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[:1]:
         raise ValueError(
-            f"weights must be finite and not negative, but that of row {first + bad[0]} is "
-            f"{weights[bad[0]]:g} (chunk {number})."
+            f"weights must be finite and not negative, but that of row {first + i} is {weights[i]:g} "
+            f"(chunk {number})."
         )
     return weights
 
@@ -247,6 +191,6 @@ def _weights(weight: object, n: int, first: int, number: int) -> Array:
 def _check_one_a_row(what: str, values: np.ndarray, n: int, number: int) -> None:
     if values.shape != (n,):
         raise ValueError(
-            f"chunk {number} has {n} rows of X and {what}s of shape {values.shape}: every row needs one "
-            f"{what}."
+            f"chunk {number} has {n} rows of X and {what}s of shape {values.shape}: every row needs "
+            f"one {what}."
         )

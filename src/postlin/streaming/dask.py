@@ -8,9 +8,9 @@ is needed.
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -22,14 +22,13 @@ from postlin._typing import Array
 from postlin._validation import is_dask
 from postlin.linalg.threads import blas_threads
 from postlin.streaming.chunks import Chunk, checked, grouped, joined
-from postlin.streaming.engines import Engine, Readable, added
+from postlin.streaming.engines import Engine, added
 from postlin.streaming.sources import Source
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
 S = TypeVar("S")
-B = TypeVar("B")
 
 #: Shares that one task adds up.
 _FAN_IN = 8
@@ -44,11 +43,10 @@ def active_client() -> Any:
         return None
     from distributed import get_worker
 
-    try:
+    with suppress(ValueError):
         get_worker()
-    except ValueError:  # not on a worker, where waiting for other tasks could last forever
-        return client
-    return None
+        return None  # on a worker waiting for other tasks could last forever
+    return client
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +55,12 @@ class DaskEngine(Engine):
 
     client: Any = None
 
-    def total(self, source: Readable[B], work: Callable[[B], S]) -> S | None:
+    def total(self, source: Source, work: Callable[[Chunk], S]) -> S | None:
         """The sum of one pass, by a tree with eight branches over the order of the chunks."""
         dask, loads = _dask(), source.loads_anywhere()
         assert loads is not None
         shared = dask.delayed(work, traverse=False, pure=False)
-        apply, add = dask.delayed(_apply, pure=False), dask.delayed(_sum, pure=False)
+        apply, add = dask.delayed(_apply, pure=False), dask.delayed(partial(reduce, added), pure=False)
         shares = [apply(shared, dask.delayed(load, traverse=False)) for load in loads]
         if not shares:
             return None
@@ -79,10 +77,6 @@ class DaskEngine(Engine):
 def _apply(work: Callable[[Chunk], S], load: Chunk | Callable[[], Chunk]) -> S:
     with blas_threads(1):
         return work(load if isinstance(load, Chunk) else load())
-
-
-def _sum(shares: Sequence[S | None]) -> S | None:
-    return reduce(added, shares)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from postlin.inference.sparse.posterior import SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
 from postlin.inference.sparse.solver import residual_of
 from postlin.linalg.krylov import gmres
-from postlin.streaming.chunks import Rows
+from postlin.streaming.views import Rows
 
 #: The largest residual of an iteration without convergence whose evidence is still usable.
 _LOST = 0.1

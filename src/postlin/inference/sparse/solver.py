@@ -18,7 +18,7 @@ from postlin.inference.sparse.passes import Cautious, Evidence, Sweep, Update
 from postlin.inference.sparse.posterior import Basis, SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
 from postlin.linalg.threads import keep_freed_memory
-from postlin.streaming.chunks import Rows
+from postlin.streaming.views import Rows
 
 
 class Residual(NamedTuple):
