@@ -21,8 +21,8 @@ from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.sparse_model import SparseModel
 from postlin.likelihoods import Probit
 from postlin.rules.binary import PL
-from postlin.streaming.chunks import ArrayRows
 from postlin.streaming.engines import Threads
+from postlin.streaming.views import ArrayRows
 
 FEATURES = 8
 
@@ -74,7 +74,7 @@ def main() -> None:
     fixed = ConstantKernel(9.0) * RBF([2.0] * FEATURES) + WhiteKernel(0.1)
     found = model.infer(Hyperparameters(fixed, Probit())).approximation
     report(
-        f"inference on {options.rows} rows: {found.n_passes} passes, converged {found.converged}, "
+        f"inference on {options.rows} rows: {found.n_iter} passes, converged {found.converged}, "
         f"log evidence {found.log_evidence:.2f}",
         began,
     )

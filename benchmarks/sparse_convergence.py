@@ -21,7 +21,7 @@ from postlin.datasets import NAMES, load, whiten
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.sparse_model import SparseModel
 from postlin.likelihoods import Logit, NoisyThreshold, Probit
-from postlin.streaming.chunks import ArrayRows
+from postlin.streaming.views import ArrayRows
 
 
 class Setting(NamedTuple):
@@ -78,12 +78,12 @@ def main() -> None:
         if options.rule == "laplace" and not likelihood.differentiable:
             continue
         found, _ = run(setting, rule, options.tol)
-        passes.setdefault(likelihood.name, []).append(found.n_passes)
+        passes.setdefault(likelihood.name, []).append(found.n_iter)
         flagged += not found.converged
         flag = "" if found.converged else "  NOT CONVERGED"
         print(
             f"{setting.data:14s}  {likelihood.name:15s} {setting.m:4d}  {setting.variance:8.3g}  "
-            f"{setting.length_scale:6.3g}  {setting.noise:5.2g}  {found.n_passes:6d}  "
+            f"{setting.length_scale:6.3g}  {setting.noise:5.2g}  {found.n_iter:6d}  "
             f"{found.residual:8.1e}  {found.log_evidence:9.3f}{flag}",
             flush=True,
         )

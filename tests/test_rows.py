@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 import postlin
 from postlin.estimator.parameters import check_inducing
 from postlin.inference.sparse.posterior import inducing_points
-from postlin.streaming.chunks import ArrayRows
 from postlin.streaming.engines import Threads, added, pairwise_sum
 from postlin.streaming.sources import ArraySource, MappedSlice
 from postlin.streaming.survey import survey
-from postlin.streaming.views import SourceRows, View
+from postlin.streaming.views import ArrayRows, SourceRows, View
 
 
 class Moments(NamedTuple):

@@ -1,6 +1,6 @@
 """What a fit with inducing points leaves, and its predictions of two classes."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -8,14 +8,13 @@ import numpy as np
 from postlin._typing import Array, Marginals, override
 from postlin.estimator.fits import BinaryFit, draws, within_range
 from postlin.inference.sparse.evidence import SparseApproximation
-from postlin.inference.sparse.passes import cavities, marginals
-from postlin.inference.sparse.posterior import SparsePosterior, State
-from postlin.inference.sparse.row_sites import Method
+from postlin.inference.sparse.passes import RowMarginals
+from postlin.inference.sparse.posterior import State
 from postlin.learning.search import Training
 from postlin.learning.sparse_model import SparseModel
 from postlin.likelihoods import BinaryLikelihood
 from postlin.linalg.threads import blas_threads
-from postlin.streaming.chunks import CHUNK, Chunk
+from postlin.streaming.chunks import CHUNK
 from postlin.streaming.views import SourceRows
 
 
@@ -27,19 +26,6 @@ class Each(NamedTuple):
     weight: Array
     marginal: Marginals
     cavity: Marginals
-
-
-@dataclass(frozen=True, eq=False)
-class OfChunk:
-    """What a posterior says of the rows of a chunk."""
-
-    posterior: SparsePosterior
-    method: Method
-
-    def __call__(self, chunk: Chunk) -> tuple[Array, Array, Marginals, Marginals]:
-        """Labels, weights, and marginals with and without a row's own label."""
-        parts = self.posterior, self.method, chunk
-        return chunk.y, chunk.weight, marginals(*parts), cavities(*parts)
 
 
 class SparseFit(BinaryFit):
@@ -123,14 +109,16 @@ class SparseFit(BinaryFit):
     @override
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
         with blas_threads(self.size), np.errstate(over="ignore", invalid="ignore"):
-            parts = [self.approximation_.predict(X[i : i + CHUNK]) for i in range(0, len(X), CHUNK)]
+            parts = [
+                self.approximation_.posterior.predict(X[i : i + CHUNK]) for i in range(0, len(X), CHUNK)
+            ]
         mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
         return within_range(Marginals(mean, variance))
 
     @override
     def sample(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState) -> Array:
         with blas_threads(len(X)):
-            return draws(*self.approximation_.predict_jointly(X), n_samples, rng)
+            return draws(*self.approximation_.posterior.predict_jointly(X), n_samples, rng)
 
     @override
     def spectral_radius(self) -> float:
@@ -146,7 +134,7 @@ class SparseFit(BinaryFit):
         """What the model makes of each row that was used, with and without its label."""
         if self._each is None:
             found = self.approximation_
-            self._each = Each(*self._rows().gather(OfChunk(found.posterior, found.method)))
+            self._each = Each(*self._rows().gather(RowMarginals(found.posterior, found.method)))
         return self._each
 
     def _rows(self) -> SourceRows:

@@ -25,7 +25,8 @@ from postlin.inference.sparse.posterior import State
 from postlin.inference.sparse.solver import record_of_passes
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.sparse_model import SparseModel
-from postlin.streaming.chunks import ArrayRows, Chunk, Rows
+from postlin.streaming.chunks import Chunk
+from postlin.streaming.views import ArrayRows, Rows
 
 #: The fewest seconds between two writes of the file, and so the most work that a kill can cost.
 EVERY = 10.0
@@ -204,7 +205,7 @@ class JournalRows(Rows):
     """Rows whose sums are kept in a journal, so that none is computed twice."""
 
     def __init__(self, rows: Rows, journal: Journal) -> None:
-        self.n, self.n_features, self.engine = rows.n, rows.n_features, rows.engine
+        self.n, self.engine = rows.n, rows.engine
         self._rows, self._journal = rows, journal
 
     @override

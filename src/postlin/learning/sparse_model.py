@@ -14,7 +14,7 @@ from postlin.inference.sparse.evidence import SparseApproximation, gradient_at
 from postlin.inference.sparse.passes import Evidence, EvidencePass
 from postlin.inference.sparse.posterior import JITTER, Basis, SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
-from postlin.inference.sparse.solver import AfterPass, record_of_passes, residual_of, solve
+from postlin.inference.sparse.solver import AfterPass, Solver, record_of_passes
 from postlin.kernels import WhiteSplit, moves_points, split_white
 from postlin.learning.hyperparameters import Hyperparameters, WithPoints
 from postlin.learning.models import Model
@@ -22,7 +22,7 @@ from postlin.likelihoods import BinaryLikelihood, WithNoise
 from postlin.linalg.minimise import Worth
 from postlin.rules.binary import Rule
 from postlin.schedules import Parallel
-from postlin.streaming.chunks import Rows
+from postlin.streaming.views import Rows
 
 #: The default tolerance of the residual, and the most passes spent on reaching it.
 TOL = 1e-6
@@ -109,24 +109,19 @@ class SparseModel(Model[State]):
         tol = max(tol or self.tol, self.tol)
         residuals: list[float] = []
         while True:
-            found = solve(
-                self.rows,
-                basis,
-                method,
-                start=start,
-                tol=tol,
-                max_passes=self.max_iter - len(residuals),
-                after_pass=self.after_pass,
-            )
+            budget = self.max_iter - len(residuals)
+            solver = Solver(self.rows, basis, method, tol, budget, self.after_pass)
+            found = solver.run(start)
+            converged = found.size <= tol and not found.unsolved
             evidence: Evidence = self.rows.total(EvidencePass(found.posterior, method))
-            residuals += [*found.record.history.residuals, found.record.residual]
+            residuals += [*solver.residuals, found.size]
             # cavities need more digits than marginals where sites carry most of the precision
-            if not evidence.improper or tol <= self.tol or not found.record.converged:
+            if not evidence.improper or tol <= self.tol or not converged:
                 break
             start, tol = found.state, max(self.tol, _FINER * tol)
-        posterior, record = found.posterior, found.record
+        posterior = found.posterior
         value = 0.5 * posterior.h @ posterior.h - posterior.factor.log_determinant + evidence.value
-        record = record_of_passes(record.converged, record.residual, residuals, record.unsolved)
+        record = record_of_passes(converged, found.size, residuals, found.unsolved)
         differentiate = partial(_differentiate, at, self.rows, split, evidence)
         return SparseApproximation(
             record, posterior, found.state, method, float(value), evidence.improper, differentiate
@@ -179,9 +174,13 @@ def _differentiate(
 ) -> tuple[float, Array]:
     """The log evidence at the fixed point, to second order in the residual, and its gradient."""
     learn_points = isinstance(at, WithPoints)
-    accuracy, residual = max(accuracy, _EXACT), residual_of(found.posterior, evidence)
     slopes = gradient_at(
-        rows, found.posterior, found.method, evidence, residual, accuracy=accuracy, points=learn_points
+        rows,
+        found.posterior,
+        found.method,
+        evidence,
+        accuracy=max(accuracy, _EXACT),
+        points=learn_points,
     )
     value = found.log_evidence + (slopes.correction if found.converged else 0.0)
     likelihood = found.method.likelihood

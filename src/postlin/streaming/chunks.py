@@ -1,9 +1,7 @@
 """Chunks of labelled rows: their checks, which name row and chunk, and random samples of them."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -13,9 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _get_feature_names
 
 from postlin._typing import Array
-from postlin.streaming.engines import Engine, Readable, Threads
 
-S = TypeVar("S")
 T = TypeVar("T")
 
 #: Rows in a chunk: enough for BLAS, and few enough for the memory of several threads.
@@ -44,54 +40,6 @@ class Chunk(NamedTuple):
     def where(self, chosen: slice | np.ndarray) -> "Chunk":
         """The rows that a slice, a mask or an array of indices selects; ``first`` stays as it is."""
         return self._replace(X=self.X[chosen], y=self.y[chosen], weight=self.weight[chosen])
-
-
-class Rows(ABC):
-    """Rows of two classes, which inference reads in passes."""
-
-    n: int
-    n_features: int
-    engine: Engine
-
-    @abstractmethod
-    def total(self, share: Callable[[Chunk], S]) -> S:
-        """Σ share(chunk) over all chunks; tuples of arrays and numbers are added part by part."""
-
-    def sample(self, n: int, seed: int) -> "ArrayRows":
-        """At most n rows, drawn at random without replacement, in their order."""
-        rows = self.total(Draw(n, seed)).rows
-        return ArrayRows(rows.X, rows.y, rows.weight, engine=self.engine.here())
-
-
-class ArrayRows(Rows, Readable[Chunk]):
-    """Rows in memory with labels −1 and +1; without ``weight`` every row has weight one."""
-
-    def __init__(
-        self,
-        X: Array,
-        y: Array,
-        weight: Array | None = None,
-        chunk: int = CHUNK,
-        engine: Engine | None = None,
-    ) -> None:
-        self.n, self.n_features = X.shape
-        self.X, self.y, self.chunk = X, y, chunk
-        self.weight = np.ones(self.n) if weight is None else weight
-        self.engine = engine or Threads(1)
-
-    def loads(self) -> Iterator[Callable[[], Chunk]]:
-        """One pass: functions that return slices of the arrays."""
-        return (partial(self._slice, first) for first in range(0, self.n, self.chunk))
-
-    def _slice(self, first: int) -> Chunk:
-        rows = slice(first, first + self.chunk)
-        return Chunk(self.X[rows], self.y[rows], self.weight[rows], first)
-
-    def total(self, share: Callable[[Chunk], S]) -> S:
-        """Σ share(chunk) over the slices."""
-        total = self.engine.total(self, share)
-        assert total is not None
-        return total
 
 
 def row_keys(first: int, n: int, seed: int) -> np.ndarray:
@@ -175,11 +123,11 @@ def mixed_labels() -> TypeError:
 def checked(X: object, y: object, weight: object, first: int, number: int) -> Chunk:
     """A chunk of finite numbers with a label and a weight for every row; None means weight one."""
     names = _get_feature_names(X)
+    names = None if names is None else tuple(map(str, names))
     numbers = _numbers(X, first, number)
     labels = _labels(y, len(numbers), first, number)
-    weights = _weights(weight, len(numbers), first, number)
-    known = None if names is None else tuple(map(str, names))
-    return Chunk(numbers, labels, weights, first, number, known)
+    weights = np.ones(len(numbers)) if weight is None else _weights(weight, len(numbers), first, number)
+    return Chunk(numbers, labels, weights, first, number, names)
 
 
 def _numbers(X: object, first: int, number: int) -> Array:
@@ -213,45 +161,36 @@ def _labels(y: object, n: int, first: int, number: int) -> np.ndarray:
     labels = np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.shape != (n,):
+    _check_one_a_row("label", labels, n, number)
+    missing = np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(n, bool)
+    if labels.dtype.kind == "O":
+        missing[:] = [label is None or is_scalar_nan(label) or is_pandas_na(label) for label in labels]
+    for i in np.flatnonzero(missing)[:1]:
         raise ValueError(
-            f"chunk {number} has {n} rows of X and labels of shape {labels.shape}: every row needs one "
-            "label."
-        )
-    missing = np.flatnonzero(_missing(labels))
-    if len(missing):
-        raise ValueError(
-            f"row {first + missing[0]} has no label (chunk {number}): y holds NaN or None there; drop "
-            "such rows."
+            f"row {first + i} has no label (chunk {number}): y holds NaN or None there; drop such rows."
         )
     if labels.dtype.kind == "f" and n:
         check_classification_targets(labels)
     return labels
 
 
-def _missing(labels: np.ndarray) -> Sequence[bool] | np.ndarray:
-    """Whether each label is NaN, None or pandas.NA."""
-    if labels.dtype.kind == "O":
-        return [label is None or is_scalar_nan(label) or is_pandas_na(label) for label in labels]
-    return np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), bool)
-
-
 def _weights(weight: object, n: int, first: int, number: int) -> Array:
-    if weight is None:
-        return np.ones(n)
     try:
         weights = np.asarray(weight, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"the weights of chunk {number} must be numbers.") from None
-    if weights.shape != (n,):
+    _check_one_a_row("weight", weights, n, number)
+    for i in np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[:1]:
         raise ValueError(
-            f"chunk {number} has {n} rows and weights of shape {weights.shape}: every row needs one "
-            "weight."
-        )
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if len(bad):
-        raise ValueError(
-            f"weights must be finite and not negative, but that of row {first + bad[0]} is "
-            f"{weights[bad[0]]:g} (chunk {number})."
+            f"weights must be finite and not negative, but that of row {first + i} is {weights[i]:g} "
+            f"(chunk {number})."
         )
     return weights
+
+
+def _check_one_a_row(what: str, values: np.ndarray, n: int, number: int) -> None:
+    if values.shape != (n,):
+        raise ValueError(
+            f"chunk {number} has {n} rows of X and {what}s of shape {values.shape}: every row needs "
+            f"one {what}."
+        )

@@ -8,9 +8,9 @@ is needed.
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -20,16 +20,15 @@ from numpy.typing import DTypeLike
 
 from postlin._typing import Array
 from postlin._validation import is_dask
-from postlin.linalg.threads import blas_threads, threads
+from postlin.linalg.threads import blas_threads
 from postlin.streaming.chunks import Chunk, checked, grouped, joined
-from postlin.streaming.engines import Engine, Readable, Threads, added
+from postlin.streaming.engines import Engine, added
 from postlin.streaming.sources import Source
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
 S = TypeVar("S")
-B = TypeVar("B")
 
 #: Shares that one task adds up.
 _FAN_IN = 8
@@ -44,11 +43,10 @@ def active_client() -> Any:
         return None
     from distributed import get_worker
 
-    try:
+    with suppress(ValueError):
         get_worker()
-    except ValueError:  # not on a worker, where waiting for other tasks could last forever
-        return client
-    return None
+        return None  # on a worker waiting for other tasks could last forever
+    return client
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,45 +55,28 @@ class DaskEngine(Engine):
 
     client: Any = None
 
-    def total(self, source: Readable[B], work: Callable[[B], S]) -> S | None:
+    def total(self, source: Source, work: Callable[[Chunk], S]) -> S | None:
         """The sum of one pass, by a tree with eight branches over the order of the chunks."""
         dask, loads = _dask(), source.loads_anywhere()
         assert loads is not None
         shared = dask.delayed(work, traverse=False, pure=False)
-        apply, add = dask.delayed(_apply, pure=False), dask.delayed(_sum, pure=False)
+        apply, add = dask.delayed(_apply, pure=False), dask.delayed(partial(reduce, added), pure=False)
         shares = [apply(shared, dask.delayed(load, traverse=False)) for load in loads]
         if not shares:
             return None
         while len(shares) > 1:
             shares = [add(shares[i : i + _FAN_IN]) for i in range(0, len(shares), _FAN_IN)]
-        with _large_graphs():
-            total: S = (
-                shares[0].compute() if self.client is None else self.client.compute(shares[0]).result()
-            )
+        # the state of a pass may be large; distributed has settings only once it is imported
+        quiet = {"distributed.admin.large-graph-warning-threshold": "4 GiB"}
+        with dask.config.set(quiet) if "distributed" in sys.modules else nullcontext():
+            task = shares[0] if self.client is None else self.client.compute(shares[0])
+            total: S = task.compute() if self.client is None else task.result()
         return total
-
-    def here(self) -> Threads:
-        """Threads, as many as BLAS would use."""
-        return Threads(threads())
-
-
-def _large_graphs() -> AbstractContextManager[object]:
-    """A context in which Dask does not warn of the size of a pass's state."""
-    if "distributed" not in sys.modules:  # its settings exist only once it is imported
-        return nullcontext()
-    graphs: AbstractContextManager[object] = _dask().config.set(
-        {"distributed.admin.large-graph-warning-threshold": "4 GiB"}
-    )
-    return graphs
 
 
 def _apply(work: Callable[[Chunk], S], load: Chunk | Callable[[], Chunk]) -> S:
     with blas_threads(1):
         return work(load if isinstance(load, Chunk) else load())
-
-
-def _sum(shares: Sequence[S | None]) -> S | None:
-    return reduce(added, shares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,19 +155,12 @@ def _chunk(parts: Sequence[tuple[object, object, object]], first: int, number: i
 
 def lazily(function: Callable[[Any], Array], X: Any, dtype: DTypeLike, width: int | None) -> Any:
     """A Dask array of what a function returns for each partition: ``width`` columns, or a vector."""
-    columns = () if width is None else (width,)
-    if hasattr(X, "chunks"):
-        X = X.rechunk({1: -1})
-        return X.map_blocks(
-            function,
-            dtype=dtype,
-            chunks=(X.chunks[0], *((n,) for n in columns)),
-            drop_axis=None if columns else [1],
-            meta=np.empty((0,) * (1 + len(columns)), dtype),
-        )
-    array, delayed = importlib.import_module("dask.array"), _dask().delayed(function, pure=True)
-    parts = [array.from_delayed(delayed(part), (np.nan, *columns), dtype) for part in X.to_delayed()]
-    return array.concatenate(parts, allow_unknown_chunksizes=True)
+    meta = np.empty((0,) if width is None else (0, width), dtype)
+    if not hasattr(X, "chunks"):  # a data frame
+        return X.map_partitions(function, meta=meta)
+    X = X.rechunk({1: -1})
+    chunks, dropped = ((X.chunks[0],), [1]) if width is None else ((X.chunks[0], (width,)), None)
+    return X.map_blocks(function, dtype=dtype, chunks=chunks, drop_axis=dropped, meta=meta)
 
 
 def _dask() -> ModuleType:

@@ -3,16 +3,17 @@
 import operator
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-from postlin.linalg.threads import blas_threads
+from postlin._typing import override
+from postlin.linalg.threads import blas_threads, threads
+from postlin.streaming.chunks import Chunk
+from postlin.streaming.sources import Source
 
 S = TypeVar("S")
-B = TypeVar("B")
-B_co = TypeVar("B_co", covariant=True)
 
 
 def added(one: S | None, other: S | None) -> S | None:
@@ -45,28 +46,16 @@ def pairwise_sum(shares: Iterable[S | None]) -> S | None:
     return total
 
 
-class Readable(ABC, Generic[B_co]):
-    """Chunks that can be read any number of times, in the same order every time."""
-
-    @abstractmethod
-    def loads(self) -> Iterable[Callable[[], B_co]]:
-        """One pass: functions that return the chunks, in order."""
-
-    def loads_anywhere(self) -> Sequence[object] | None:
-        """The loads of a pass (functions or Dask tasks) if other processes can run them; else None."""
-        return None
-
-
 class Engine(ABC):
     """Computes sums over chunks."""
 
     @abstractmethod
-    def total(self, source: Readable[B], work: Callable[[B], S]) -> S | None:
+    def total(self, source: Source, work: Callable[[Chunk], S]) -> S | None:
         """Σ work(load()) over the loads of one pass; None if there are no loads."""
 
-    @abstractmethod
-    def here(self) -> "Engine":
-        """The engine for rows that are in the memory of this process."""
+    def here(self) -> "Threads":
+        """The engine for rows in the memory of this process; by default as many threads as of BLAS."""
+        return Threads(threads())
 
 
 @dataclass(frozen=True)
@@ -75,7 +64,7 @@ class Threads(Engine):
 
     n: int
 
-    def total(self, source: Readable[B], work: Callable[[B], S]) -> S | None:
+    def total(self, source: Source, work: Callable[[Chunk], S]) -> S | None:
         """The sum of one pass; streams are read by the calling thread, all else by the workers."""
         loads = source.loads()
         with blas_threads(1):
@@ -84,12 +73,12 @@ class Threads(Engine):
             with ThreadPoolExecutor(self.n) as pool:
                 return pairwise_sum(self._in_order(pool, loads, work))
 
+    @override
     def here(self) -> "Threads":
-        """The engine itself."""
         return self
 
     def _in_order(
-        self, pool: ThreadPoolExecutor, loads: Iterable[Callable[[], B]], work: Callable[[B], S]
+        self, pool: ThreadPoolExecutor, loads: Iterable[Callable[[], Chunk]], work: Callable[[Chunk], S]
     ) -> Iterator[S]:
         """Yield the shares in the order of the chunks, with a bounded number of chunks in memory."""
         waiting: deque[Future[S]] = deque()

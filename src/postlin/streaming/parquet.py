@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from postlin.streaming.chunks import CHUNK, Chunk, checked, grouped
-from postlin.streaming.sources import Source, known_classes
+from postlin.streaming.sources import Source
 
 if TYPE_CHECKING:  # pyarrow is imported when it is needed
     from pyarrow.dataset import ParquetFileFragment
@@ -101,7 +101,7 @@ def parquet(
         for name in columns.all:
             if name not in present:
                 raise ValueError(f"{file!r} has no column {name!r}.")
-    return ParquetSource(files, columns, known_classes(classes))
+    return ParquetSource(files, columns, None if classes is None else np.unique(classes))
 
 
 def _files(paths: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Where labelled rows come from: arrays, and streams that can be opened again."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,23 +10,25 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from postlin.streaming.chunks import CHUNK, Chunk, checked, grouped, joined
-from postlin.streaming.engines import Readable
 
 
-class Source(Readable[Chunk]):
+class Source(ABC):
     """Labelled rows that can be read any number of times, in the same order every time.
 
-    ``classes`` are the labels that may occur; None stands for those that the first pass finds.
+    ``classes`` are the labels that may occur, sorted; None stands for those that the first pass finds.
     """
 
     classes: np.ndarray | None = None
     #: Whether Dask must do the passes, because it has the rows.
     is_on_dask: ClassVar[bool] = False
 
+    @abstractmethod
+    def loads(self) -> Iterable[Callable[[], Chunk]]:
+        """One pass: functions that return the chunks, in order."""
 
-def known_classes(classes: ArrayLike | None) -> np.ndarray | None:
-    """The labels that a user allows, sorted; None if any may occur."""
-    return None if classes is None else np.unique(np.asarray(classes))
+    def loads_anywhere(self) -> Sequence[object] | None:
+        """The loads of a pass (functions or Dask tasks) if other processes can run them; else None."""
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,19 +41,17 @@ class ArraySource(Source):
 
     def loads(self) -> Iterator[Callable[[], Chunk]]:
         """One pass: functions that convert and check slices of the arrays."""
-        return (partial(checked, *parts) for parts in self._slices())
+        return self._loads(lambda X: X)
 
     def loads_anywhere(self) -> list[Callable[[], Chunk]] | None:
         """If X is memory-mapped, loads that name its file and carry their labels; else None."""
-        if not isinstance(self.X, np.memmap):
-            return None
-        return [partial(checked, MappedSlice.of(parts[0]), *parts[1:]) for parts in self._slices()]
+        return list(self._loads(MappedSlice.of)) if isinstance(self.X, np.memmap) else None
 
-    def _slices(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None, int, int]]:
+    def _loads(self, sent: Callable[[np.ndarray], object]) -> Iterator[Callable[[], Chunk]]:
         for number, first in enumerate(range(0, len(self.X), CHUNK)):
             rows = slice(first, first + CHUNK)
             weight = None if self.weight is None else self.weight[rows]
-            yield self.X[rows], self.y[rows], weight, first, number
+            yield partial(checked, sent(self.X[rows]), self.y[rows], weight, first, number)
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,7 @@ class MappedSlice:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         """A copy of the rows in the file."""
         content = np.memmap(self.path, dtype=np.uint8, mode="r")
-        mapped: np.ndarray = np.ndarray(
-            self.shape, self.dtype, content, offset=self.offset, strides=self.strides
-        )
+        mapped: np.ndarray = np.ndarray(self.shape, self.dtype, content, self.offset, self.strides)
         return np.array(mapped, dtype=dtype)
 
 
@@ -129,14 +128,14 @@ def check_alike(chunk: Chunk, width: int, names: tuple[str, ...] | None) -> None
             f"{width}."
         )
     if chunk.names != names:
-        raise ValueError(
-            f"chunk {chunk.number} of X has other feature names than those before it: "
-            f"{_shown(chunk.names)}, not {_shown(names)}."
+        found, before = (
+            "none" if each is None else ", ".join(each[:5]) + (", …" if len(each) > 5 else "")
+            for each in (chunk.names, names)
         )
-
-
-def _shown(names: tuple[str, ...] | None) -> str:
-    return "none" if names is None else ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+        raise ValueError(
+            f"chunk {chunk.number} of X has other feature names than those before it: {found}, not "
+            f"{before}."
+        )
 
 
 def stream(open_chunks: OpenChunks, *, classes: ArrayLike | None = None) -> Source:
@@ -157,4 +156,4 @@ def stream(open_chunks: OpenChunks, *, classes: ArrayLike | None = None) -> Sour
             f"lambda: read_chunks(path), and got {type(open_chunks).__name__}, which can be read only "
             "once."
         )
-    return StreamSource(open_chunks, known_classes(classes))
+    return StreamSource(open_chunks, None if classes is None else np.unique(classes))

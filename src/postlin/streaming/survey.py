@@ -34,7 +34,6 @@ class Survey:
 class Tally:
     """What some of the chunks hold; the tallies of consecutive chunks can be added."""
 
-    n: int
     first: Chunk  # the first chunk without its rows
     counts: Counter[object]
     used: Counter[object]
@@ -45,7 +44,6 @@ class Tally:
         check_alike(other.first, self.first.X.shape[1], self.first.names)
         return replace(
             self,
-            n=self.n + other.n,
             counts=self.counts + other.counts,
             used=self.used + other.used,
             dtype=np.result_type(self.dtype, other.dtype),
@@ -57,15 +55,10 @@ def tally(seed: int, classes: np.ndarray | None, chunk: Chunk) -> Tally:
     """Count the labels of a chunk, all of them and those of rows with weight, and draw a sample."""
     if classes is not None:
         encode(chunk, classes)
+    counts, used = _counts(chunk.y), _counts(chunk.y[chunk.weight > 0])
     drawn = Draw(SAMPLE, seed)(chunk)
-    return Tally(
-        len(chunk.y),
-        chunk.part(0, 0),
-        _counts(chunk.y),
-        _counts(chunk.y[chunk.weight > 0]),
-        chunk.y.dtype,
-        drawn.where(drawn.rows.weight != 0),
-    )
+    drawn = drawn.where(drawn.rows.weight != 0)
+    return Tally(chunk.part(0, 0), counts, used, chunk.y.dtype, drawn)
 
 
 def _counts(y: np.ndarray) -> Counter[object]:
@@ -104,14 +97,8 @@ def survey(source: Source, engine: Engine, seed: int) -> Survey:
         classes = np.sort(np.array(list(found.used), dtype=object)).astype(found.dtype)
     except TypeError:
         raise mixed_labels() from None
-    return Survey(
-        found.n,
-        found.first.X.shape[1],
-        found.first.names,
-        classes,
-        np.array([found.counts[label] for label in classes.tolist()]),
-        np.array([found.used[label] for label in classes.tolist()]),
-        found.drawn.rows.X,
-        found.drawn.rows.weight,
-        np.searchsorted(classes, found.drawn.rows.y),
-    )
+    counts, used = (np.array([c[k] for k in classes.tolist()]) for c in (found.counts, found.used))
+    first, sample = found.first, found.drawn.rows
+    n, width = found.counts.total(), first.X.shape[1]
+    codes = np.searchsorted(classes, sample.y)
+    return Survey(n, width, first.names, classes, counts, used, sample.X, sample.weight, codes)

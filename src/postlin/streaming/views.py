@@ -1,17 +1,18 @@
-"""Views: two classes of a source's many, as rows that inference can read."""
+"""Rows of two classes, as inference reads them: in memory, or a view of a source with many classes."""
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 
 import numpy as np
 
 from postlin._typing import Array
-from postlin.streaming.chunks import CHUNK, Chunk, Rows
-from postlin.streaming.engines import Engine, pairwise_sum, part_by_part
+from postlin.streaming.chunks import CHUNK, Chunk, Draw
+from postlin.streaming.engines import Engine, Threads, pairwise_sum, part_by_part
 from postlin.streaming.sources import Source, check_alike
 from postlin.streaming.survey import Survey, encode
 
@@ -21,6 +22,47 @@ Ts = TypeVarTuple("Ts")
 logger = logging.getLogger("postlin")
 
 
+class Rows(ABC):
+    """Rows of two classes, which inference reads in passes."""
+
+    n: int
+    engine: Engine
+
+    @abstractmethod
+    def total(self, share: Callable[[Chunk], S]) -> S:
+        """Σ share(chunk) over all chunks; tuples of arrays and numbers are added part by part."""
+
+    def sample(self, n: int, seed: int) -> "ArrayRows":
+        """At most n rows, drawn at random without replacement, in their order."""
+        rows = self.total(Draw(n, seed)).rows
+        return ArrayRows(rows.X, rows.y, rows.weight, engine=self.engine.here())
+
+
+@dataclass(eq=False, repr=False)
+class ArrayRows(Rows, Source):
+    """Rows in memory with labels −1 and +1; without ``weight`` every row has weight one."""
+
+    X: Array
+    y: Array
+    weight: Array | None = None
+    chunk: int = CHUNK
+    engine: Engine = field(default=Threads(1))
+
+    def __post_init__(self) -> None:
+        self.n = len(self.X)
+        self._all = Chunk(self.X, self.y, np.ones(self.n) if self.weight is None else self.weight, 0)
+
+    def loads(self) -> Iterator[Callable[[], Chunk]]:
+        """One pass: functions that return slices of the arrays."""
+        return (partial(self._all.part, i, i + self.chunk) for i in range(0, self.n, self.chunk))
+
+    def total(self, share: Callable[[Chunk], S]) -> S:
+        """Σ share(chunk) over the slices."""
+        total = self.engine.total(self, share)
+        assert total is not None  # there are rows
+        return total
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """Turns labels of many kinds into −1 and +1 and drops rows of other classes or without weight."""
@@ -28,11 +70,6 @@ class View:
     survey: Survey
     sign: Array  # −1 or +1 for each class, 0 for a class that is dropped
     factor: Array | None  # the weight of each class; None if all are one
-
-    @property
-    def n(self) -> int:
-        """The number of rows that are kept."""
-        return int(self.survey.used[self.sign != 0].sum())
 
     def __call__(self, chunk: Chunk) -> tuple[np.ndarray, Chunk]:
         """The indices in the data of the rows that are kept, and the rows themselves."""
@@ -47,10 +84,7 @@ class View:
 
 
 def _counted(view: View, share: Callable[[np.ndarray, Chunk], S], chunk: Chunk) -> tuple[int, S | None]:
-    """The number of rows of a chunk, and the share of those that a view keeps; None if it keeps none.
-
-    A very large chunk is worked on in pieces.
-    """
+    """The number of rows of a chunk, and the share, in pieces, of those that a view keeps, if any."""
     kept = (view(chunk.part(i, i + CHUNK)) for i in range(0, len(chunk.y), CHUNK))
     shares = (share(rows, part) for rows, part in kept if len(rows))
     return len(chunk.y), pairwise_sum(shares)
@@ -66,9 +100,7 @@ class SourceRows(Rows):
     """Rows of two classes of a source; every pass checks that the source still has as many rows."""
 
     def __init__(self, source: Source, engine: Engine, view: View) -> None:
-        self.n = view.n
-        self.n_features = view.survey.n_features
-        self.engine = engine
+        self.n, self.engine = int(view.survey.used[view.sign != 0].sum()), engine
         self._source, self._view = source, view
 
     def total(self, share: Callable[[Chunk], S]) -> S:

@@ -1,9 +1,9 @@
 """The sparse approximation: its evidence, and the exact gradient by one adjoint solve.
 
 Each product of that solve is a pass. At a fixed point x = F(x, θ) of the passes the evidence 𝓔(x, θ)
-has the total derivative 𝓔_θ + x̄ᵀF_θ with (I − F_xᵀ) x̄ = 𝓔_x. Of x̄ the part (−½I + ½hhᵀ, h), which
-the Gaussian integral contributes, is known in closed form; what is left is driven by the mismatch
-between sites and likelihood at the cavity alone, and vanishes for EP.
+has the total derivative 𝓔_θ + x̄ᵀF_θ with (I − F_xᵀ) x̄ = 𝓔_x. The part (−½I + ½hhᵀ, h) of x̄ comes
+from the Gaussian integral and is known in closed form. The rest comes from the mismatch between sites
+and likelihood at the cavity alone, and vanishes for EP.
 """
 
 from collections.abc import Callable
@@ -12,37 +12,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from postlin._typing import Array, Marginals, override
+from postlin._typing import Array, override
 from postlin.inference.result import EXACT, Approximation
-from postlin.inference.sparse.passes import (
-    AdjointPass,
-    Evidence,
-    GradientPass,
-    Pulled,
-    Slopes,
-    cavities,
-    marginals,
-)
+from postlin.inference.sparse.passes import AdjointPass, Evidence, GradientPass, Pulled, Slopes
 from postlin.inference.sparse.posterior import SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
-from postlin.inference.sparse.solver import Residual
+from postlin.inference.sparse.solver import residual_of
 from postlin.linalg.krylov import gmres
-from postlin.streaming.chunks import Chunk, Rows
+from postlin.streaming.views import Rows
 
-#: An iteration that has not converged and still moves by more than this is lost.
+#: The largest residual of an iteration without convergence whose evidence is still usable.
 _LOST = 0.1
-#: The most passes spent on an adjoint.
+#: The most passes of an adjoint solve.
 _KRYLOV = 60
 
 
 class Gradient(NamedTuple):
-    """Derivatives of the log evidence, and its gain, to first order, on the way to the fixed point."""
+    """Derivatives of the log evidence, and its change, to first order, up to the fixed point."""
 
-    by_theta: Array  # the kernel's free log-parameters
+    by_theta: Array  # by the kernel's free log-parameters
     by_points: Array
-    by_parameters: Array  # the likelihood's
+    by_parameters: Array  # by the likelihood's parameters
     correction: float
-    n_passes: int
 
 
 def gradient_at(
@@ -50,42 +41,33 @@ def gradient_at(
     posterior: SparsePosterior,
     method: Method,
     evidence: Evidence,
-    residual: Residual,
     *,
     accuracy: float,
     points: bool,
 ) -> Gradient:
-    """The gradient at a state, from the evidence there.
+    """The gradient at a posterior, from the evidence there; ``points`` asks for derivatives by Z.
 
-    ``accuracy`` is that of the adjoint: absolute, or relative where it is larger than one.
+    ``accuracy`` is that of the adjoint: relative to its right-hand side where that is larger than one,
+    else absolute.
     """
-    m, passes = len(posterior.h), 0
 
     def product(flat: Array) -> Array:
-        nonlocal passes
-        passes += 1
-        E_bar, e_bar = _unpacked(flat, m)
-        pulled: Pulled = rows.total(AdjointPass(posterior, method, E_bar, e_bar))
+        pulled: Pulled = rows.total(AdjointPass(posterior, method, *_unpacked(flat, len(posterior.h))))
         return flat - _packed(*pulled)
 
     seed = _packed(evidence.by_precision, evidence.by_pull)
     size = float(np.linalg.norm(seed))
     solution = np.zeros_like(seed)
-    if size > accuracy:  # a change of the state by one is a large one
+    if size > accuracy:  # (E, e) of size one is a large change of the state
         rtol = accuracy * max(1.0, 1.0 / size)
         solution, _ = gmres(product, seed, rtol=rtol, dimension=_KRYLOV)
-    E_bar, e_bar = _unpacked(solution, m)
+    E_bar, e_bar = _unpacked(solution, len(posterior.h))
     slopes: Slopes = rows.total(GradientPass(posterior, method, E_bar, e_bar, points))
     by_theta, by_points = posterior.basis.pull_back(slopes.by_basis, points=points)
-    h, (E, e, *_) = posterior.h, residual
+    h, (E, e, *_) = posterior.h, residual_of(posterior, evidence)
     correction = np.sum(E_bar * E) + e_bar @ e + h @ e + 0.5 * (h @ E @ h - E.trace())
-    return Gradient(
-        slopes.by_theta + by_theta,
-        slopes.by_points + by_points,
-        slopes.by_parameters,
-        float(correction),
-        passes + 1,
-    )
+    by_theta, by_points = slopes.by_theta + by_theta, slopes.by_points + by_points
+    return Gradient(by_theta, by_points, slopes.by_parameters, float(correction))
 
 
 def _packed(E: Array, e: Array) -> Array:
@@ -95,25 +77,26 @@ def _packed(E: Array, e: Array) -> Array:
 
 
 def _unpacked(flat: Array, m: int) -> tuple[Array, Array]:
+    """The inverse of ``_packed``, for m inducing points."""
     E = np.diag(flat[:m])
     rows, columns = np.tril_indices(m, -1)
     E[rows, columns] = E[columns, rows] = flat[m:-m] / np.sqrt(2.0)
     return E, flat[-m:]
 
 
-#: From an approximation and an accuracy to the log evidence and its gradient by the free parameters.
+#: Returns the log evidence and its gradient for an approximation and an accuracy.
 Differentiate = Callable[["SparseApproximation", float], tuple[float, Array]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SparseApproximation(Approximation[State]):
-    """The approximation with inducing points, small enough to be kept: no row is part of it."""
+    """The approximation with inducing points. No row is part of it, so it is small."""
 
     posterior: SparsePosterior
     state: State
     method: Method
     evidence: float
-    improper: int  # rows without a proper cavity: while there are any, the evidence means nothing
+    improper: int  # the number of rows without a proper cavity; the evidence is valid if it is zero
     differentiate: Differentiate
 
     @property
@@ -141,27 +124,6 @@ class SparseApproximation(Approximation[State]):
         return self.improper > 0 or (not self.converged and self.residual > _LOST)
 
     @property
-    def n_passes(self) -> int:
-        """The number of passes over all rows."""
-        return self.record.n_iter
-
-    @property
     @override
     def effort(self) -> str:
-        return f"{self.n_passes} passes"
-
-    def predict(self, X: Array) -> Marginals:
-        """Means and variances of the latent values of new rows."""
-        return self.posterior.predict(X)
-
-    def predict_jointly(self, X: Array) -> tuple[Array, Array]:
-        """Mean and covariance of the latent values of new rows."""
-        return self.posterior.predict_jointly(X)
-
-    def marginals(self, chunk: Chunk) -> Marginals:
-        """Means and variances of the latent values of training rows, given their labels too."""
-        return marginals(self.posterior, self.method, chunk)
-
-    def cavities(self, chunk: Chunk) -> Marginals:
-        """Means and variances as if each row's own label were not known, all other sites held."""
-        return cavities(self.posterior, self.method, chunk)
+        return f"{self.n_iter} passes"

@@ -1,9 +1,4 @@
-"""Inducing points, the basis that a kernel makes of them, and the posterior over its coefficients.
-
-With inducing points Z, Kuu = L Lᵀ and R = L⁻¹k(Z, x) a latent value is f = Rᵀw + e, where w ~ N(0, I)
-is shared and e ~ N(0, λ), λ = k(x, x) − |R|², is the row's own. The posterior over w is all that is
-kept.
-"""
+"""Inducing points, the basis that a kernel makes of them, and the posterior over its coefficients."""
 
 import warnings
 from dataclasses import dataclass
@@ -21,20 +16,18 @@ from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
 from postlin.kernels import Cross, Diagonal, cross, diagonal, full_cross
 from postlin.linalg.triangles import Triangle
 
-#: Rows that k-means looks at, for every point that it is to find.
-_ROWS_A_POINT = 40
-#: Rounds of k-means; more do not move the evidence.
-_ROUNDS = 20
-#: What is added to the diagonal of Kuu, in units of its mean.
+#: Rows that k-means reads for each point, and its iterations; more do not change the evidence.
+_ROWS_A_POINT, _ITERATIONS = 40, 20
+#: The default number that is added to the diagonal of k(Z, Z), in units of the mean of that diagonal.
 JITTER = 1e-6
 
 
 def inducing_points(
     inducing: Any, sample: Array, n: int, seed: int, weight: Array | None = None
 ) -> Array:
-    """The points that ``inducing`` asks for, (m, d), given a sample of the n rows of the data.
+    """The inducing points, an array (m, d): given as such, or m centres of a sample of the n rows.
 
-    A row of weight w counts as w rows.
+    A row of weight ω counts as ω rows.
     """
     if isinstance(inducing, Integral) and not isinstance(inducing, bool):
         weight = np.ones(len(sample)) if weight is None else weight
@@ -43,7 +36,7 @@ def inducing_points(
 
 
 def _k_means(m: int, sample: Array, weight: Array, n: int, seed: int) -> Array:
-    """Centres of clusters: spread as the data are, and inside them."""
+    """The centres of m clusters of the sample, which lie as densely as the rows do."""
     if m > n:
         raise ValueError(
             f"inducing={m} asks for more points than there are rows, {n}: use fewer, or None for "
@@ -60,21 +53,21 @@ def _k_means(m: int, sample: Array, weight: Array, n: int, seed: int) -> Array:
         )
     if m == len(rows):
         return rows
-    means = KMeans(m, n_init=1, max_iter=_ROUNDS, random_state=seed)
+    means = KMeans(m, n_init=1, max_iter=_ITERATIONS, random_state=seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the last rounds hardly move them
+        warnings.simplefilter("ignore", ConvergenceWarning)  # later iterations hardly move the centres
         centres: Array = means.fit(rows, sample_weight=counts).cluster_centers_
     return centres
 
 
 def _distinct(rows: Array, weight: Array) -> tuple[Array, Array]:
-    """Each row once, and its weight in sum."""
+    """The distinct rows, and the total weight of each."""
     distinct, place = np.unique(rows, axis=0, return_inverse=True)
-    total: Array = np.bincount(place.ravel(), weight).astype(np.float64)
-    return distinct, total
+    return distinct, np.bincount(place.ravel(), weight).astype(np.float64)
 
 
 def _given(inducing: Any, d: int, n: int) -> Array:
+    """The points of a user, checked."""
     try:
         if np.iscomplexobj(inducing):
             raise TypeError
@@ -91,12 +84,10 @@ def _given(inducing: Any, d: int, n: int) -> Array:
     bad = np.flatnonzero(~np.isfinite(Z).all(axis=1))
     if len(bad):
         raise ValueError(f"inducing must be finite, but its row {bad[0]} holds NaN or infinity.")
-    _, first, inverse = np.unique(Z, axis=0, return_index=True, return_inverse=True)
-    original = first[inverse.ravel()]
+    _, first, place = np.unique(Z, axis=0, return_index=True, return_inverse=True)
+    original = first[place.ravel()]
     for i in np.flatnonzero(original != np.arange(len(Z)))[:1]:
-        raise ValueError(
-            f"inducing must hold distinct points, but its row {i} repeats row {original[i]}."
-        )
+        raise ValueError(f"inducing must hold distinct points; its row {i} repeats row {original[i]}.")
     return Z
 
 
@@ -105,18 +96,18 @@ class Coordinates(NamedTuple):
 
     R: Array
     lam: Array
-    cross: Cross  # its K is good only where it was kept
-    diagonal: Diagonal
+    cross: Cross  # k(x, Z); its values are overwritten unless they were kept
+    diagonal: Diagonal  # k(x, x)
 
 
 @dataclass(frozen=True, eq=False)
 class Basis:
     """A kernel, inducing points Z, and L with L Lᵀ = k(Z, Z) + jitter.
 
-    This is the only jitter in the library. Exact inference factorises I + SKS, which is never worse
-    than I; here k(Z, Z) itself must be factorised, and for smooth kernels it is singular to
-    rounding as soon as there are more points than the kernel can tell apart. It changes the
-    approximation, not its consistency: what the jittered basis does not explain is in λ.
+    This is the only jitter in the library. Exact inference factorises I + SKS, whose eigenvalues are
+    at least one; here k(Z, Z) itself is factorised, which is singular to rounding as soon as there are
+    more points than a smooth kernel can tell apart. The jitter changes the approximation and keeps it
+    consistent: λ holds all that the jittered basis does not explain.
     """
 
     kernel: Kernel
@@ -126,8 +117,8 @@ class Basis:
 
     @classmethod
     def of(cls, kernel: Kernel, Z: Array, jitter: float = JITTER) -> "Basis":
-        """The basis of inducing points under a kernel."""
-        with np.errstate(over="ignore"):  # that is seen below
+        """The basis that a kernel makes of inducing points."""
+        with np.errstate(over="ignore"):  # the check below finds it
             Kuu = full_cross(kernel, Z, Z).K
         if not np.isfinite(Kuu).all():
             raise NotPositiveDefiniteError("the kernel's values at the inducing points are not finite.")
@@ -135,7 +126,10 @@ class Basis:
         try:
             return cls(kernel, Z, jitter, Triangle(cholesky(Kuu, lower=True)))
         except LinAlgError:
-            i, j = _closest(Kuu)
+            scale = np.sqrt(Kuu.diagonal())
+            with np.errstate(invalid="ignore"):  # variances of zero
+                correlation = np.tril(Kuu / np.outer(scale, scale), -1)
+            j, i = np.unravel_index(np.argmax(correlation), Kuu.shape)
             raise NotPositiveDefiniteError(
                 f"the covariance of the {len(Z)} inducing points is singular to rounding: points {i} "
                 f"and {j} nearly coincide, or the kernel is too smooth to tell so many apart; drop "
@@ -143,43 +137,33 @@ class Basis:
             ) from None
 
     def coordinates(self, X: Array, *, keep: bool = False) -> Coordinates:
-        """Of the rows of X; λ below zero is rounding. Derivatives need k(X, Z) kept."""
+        """The coordinates of the rows of X; ``keep`` keeps k(X, Z) too, which derivatives need."""
         rectangle, variances = full_cross(self.kernel, X, self.Z), diagonal(self.kernel, X)
         R = self.factor.solve(rectangle.K.copy() if keep else rectangle.K)
-        lam = variances.k - np.einsum("ij,ij->i", R, R)
-        return Coordinates(R, np.maximum(lam, 0.0), rectangle, variances)
+        lam = np.maximum(variances.k - np.einsum("ij,ij->i", R, R), 0.0)  # less than 0 is rounding
+        return Coordinates(R, lam, rectangle, variances)
 
     def pull_back(self, S: Array, *, points: bool) -> tuple[Array, Array]:
-        """From S = Σ R̄Rᵀ to derivatives by the kernel's log-parameters and, where asked for, by Z.
+        """Derivatives by the kernel's log-parameters and, with ``points``, by Z, from S = Σ R̄Rᵀ.
 
-        R = L⁻¹k, so dL changes R by −L⁻¹dL R, and the Cholesky factorisation is reversed.
+        R = L⁻¹k changes by −L⁻¹dL R with L. The rest is the derivative of the Cholesky factorisation.
         """
         inverse = self.factor.inverse
         lower = np.tril(S)
         lower[np.diag_indices_from(lower)] *= 0.5
         by_gram = -inverse.T @ lower @ inverse
         by_gram = 0.5 * (by_gram + by_gram.T)
-        # the jitter is a part of the mean variance
+        # the jitter is in proportion to the mean of the diagonal
         by_gram[np.diag_indices_from(by_gram)] += self.jitter * by_gram.trace() / len(by_gram)
         square = cross(self.kernel, self.Z, self.Z)
-        by_points = np.zeros_like(self.Z)
-        if points:
-            by_points += 2.0 * square.by_right(by_gram)  # Z is on both sides
+        # Z is on both sides
+        by_points = 2.0 * square.by_right(by_gram) if points else np.zeros_like(self.Z)
         return np.array(square.by_theta(by_gram), dtype=float), by_points
-
-
-def _closest(K: Array) -> tuple[int, int]:
-    """The two points whose values are most alike."""
-    scale = np.sqrt(K.diagonal())
-    with np.errstate(invalid="ignore"):  # variances of zero
-        alike = np.tril(K / np.outer(scale, scale), -1)
-    i, j = np.unravel_index(np.argmax(alike), alike.shape)
-    return int(j), int(i)
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """B = I + Σ τ'RRᵀ and b = Σ ν'R in the basis whose factor is L: nothing of a row."""
+    """B = I + Σ τ'RRᵀ and b = Σ ν'R, in the basis with the factor L."""
 
     B: Array
     b: Array
@@ -187,34 +171,31 @@ class State:
 
     @classmethod
     def prior(cls, basis: Basis) -> "State":
-        """Before any row is seen."""
-        L = basis.factor.L
-        return cls(np.eye(len(L)), np.zeros(len(L)), L)
+        """The state without any row, where the posterior is the prior."""
+        return cls(np.eye(len(basis.Z)), np.zeros(len(basis.Z)), basis.factor.L)
 
     def repeated(self, times: float) -> "State":
-        """As if every row had been there so many times."""
+        """The state if every row, with its site, were there so many times."""
         eye = np.eye(len(self.b))
         return State(eye + times * (self.B - eye), times * self.b, self.L)
 
     def in_basis(self, basis: Basis) -> "State":
-        """The same sites on the values at the inducing points, in another basis: a warm start.
+        """A warm start in another basis: there the sites say the same about the values u = Lw at Z.
 
-        As functions of u = Lw the sites have the precision T = L⁻ᵀ(B − I)L⁻¹.
+        As functions of u the sites have the precision L⁻ᵀ(B − I)L⁻¹.
         """
-        new = basis.factor.L
+        new, eye = basis.factor.L, np.eye(len(self.b))
         if new is self.L or np.array_equal(new, self.L):
             return self
         ratio: Array = solve_triangular(self.L, new, lower=True)  # L⁻¹L_new
-        return State(
-            np.eye(len(new)) + ratio.T @ (self.B - np.eye(len(new))) @ ratio, ratio.T @ self.b, new
-        )
+        return State(eye + ratio.T @ (self.B - eye) @ ratio, ratio.T @ self.b, new)
 
 
 @dataclass(frozen=True, eq=False)
 class SparsePosterior:
-    """N(w̄, B⁻¹) with B = L_B L_Bᵀ and w̄ = B⁻¹b, and the basis that w is in.
+    """The posterior N(w̄, B⁻¹) of the coefficients w, with B = L_B L_Bᵀ and w̄ = B⁻¹b, and their basis.
 
-    Small (two matrices m × m and the inducing points), and all that predictions need.
+    It is all that predictions need, and small: two matrices m × m and the inducing points.
     """
 
     basis: Basis
@@ -223,7 +204,7 @@ class SparsePosterior:
 
     @classmethod
     def of(cls, basis: Basis, state: State) -> "SparsePosterior":
-        """The posterior that a state stands for."""
+        """The posterior in a state; raises ``NotPositiveDefiniteError`` where there is none."""
         if not (np.isfinite(state.B).all() and np.isfinite(state.b).all()):
             raise NotPositiveDefiniteError("the state of the iteration is not finite.")
         try:
@@ -236,23 +217,21 @@ class SparsePosterior:
 
     @cached_property
     def coefficients(self) -> Array:
-        """w̄."""
+        """The posterior mean w̄."""
         mean: Array = solve_triangular(self.factor.L, self.h, lower=True, trans="T")
         return mean
 
-    def whitened(self, coordinates: Coordinates) -> Array:
-        """V = L_B⁻¹R, in which μ = Vᵀh and s = |V|²; written over R."""
-        return self.factor.solve(coordinates.R)
-
     def predict(self, X: Array) -> Marginals:
         """Means and variances of the latent values of new rows, white noise included."""
-        coordinates = self.basis.coordinates(X)
-        V = self.whitened(coordinates)
-        return Marginals(V @ self.h, coordinates.lam + np.einsum("ij,ij->i", V, V))
+        R, lam, *_ = self.basis.coordinates(X)
+        V = self.factor.solve(R)
+        return Marginals(V @ self.h, lam + np.einsum("ij,ij->i", V, V))
 
     def predict_jointly(self, X: Array) -> tuple[Array, Array]:
-        """Mean and covariance at new rows: what Z does not explain is as in the prior."""
+        """Mean and covariance of the latent values of new rows.
+
+        The covariance that Z does not explain is that of the prior.
+        """
         R = self.basis.coordinates(X).R
         V = self.factor.solve(R.copy())
-        prior = np.asarray(self.basis.kernel(X), dtype=np.float64)
-        return V @ self.h, prior - R @ R.T + V @ V.T
+        return V @ self.h, np.asarray(self.basis.kernel(X), dtype=np.float64) - R @ R.T + V @ V.T

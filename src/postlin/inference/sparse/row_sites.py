@@ -1,4 +1,11 @@
-"""How solved rows answer to small changes: the derivatives of ``local``, backwards."""
+"""The site of each row: its two equations, solved, and their derivatives.
+
+Under the posterior of w, Rᵀw of a row has mean μ and variance s. With the row's own site (τ, ν) and
+d = 1/(1 + λτ) the marginal of f = Rᵀw + e is then N((μ + λν)d, λd + sd²), and the site must be what the
+rule proposes there. In terms of Rᵀw the site has the precision τ' = τd and the pull ν' − τ'μ.
+
+A row of weight ω stands for max(ω, 1) rows, with sites of strength q = min(ω, 1) each.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -6,40 +13,42 @@ from typing import NamedTuple
 
 import numpy as np
 
-from postlin._typing import Array, Marginals
+from postlin._typing import Array
 from postlin.likelihoods import BinaryLikelihood, Likelihood
 from postlin.rules.binary import Rule
 from postlin.rules.scales import SiteScales
 from postlin.rules.sites import Proposal, Sites, SiteView
 
-#: A move smaller than this, in units of the marginal, is followed once more and then is none.
+#: A row is solved by the next step once its move, in units of the marginal, is smaller than this.
 _SOLVED = 1e-7
-#: Newton's method is used for smaller moves than this, and where det(I − J) is larger than that.
-_NEAR, _STABLE = 0.3, 0.05
-#: A row with a larger move than this left is not solved.
+#: Newton's method is used for moves smaller than the first, where det(I − J) is larger than the second.
+_NEWTON, _STABLE = 0.3, 0.05
+#: A row counts as unsolved if its last move is larger than this.
 _UNSOLVED = 1e-6
-#: Most evaluations of the rule for a row.
+#: The most evaluations of the rule for a row.
 _EVALUATIONS = 100
-#: A step is halved so often before a damped plain step is taken instead.
+#: How often a step is halved before a damped plain step is taken instead.
 _HALVINGS = 3
-#: At the start, the largest part of the precision of g that may be the row's own site.
+#: The largest part of the precision of Rᵀw that a row's own site may have at the start.
 _OWN_PART = 0.5
+#: The value of 1 − τv for an improper cavity, so that a result that is not converged stays finite.
+_LEAST_GAP = 1e-10
 
 
-class Seen(NamedTuple):
-    """What the posterior over w says of some rows, and how strong their sites are."""
+class RowMoments(NamedTuple):
+    """Mean and variance of Rᵀw, the variance of e, and the strength q of the site, for some rows."""
 
     mu: Array
     s: Array
     lam: Array
-    strength: Array  # q
+    strength: Array
 
-    def at(self, chosen: np.ndarray) -> "Seen":
-        """Some of them."""
-        return Seen(*(part[chosen] for part in self))
+    def at(self, chosen: np.ndarray) -> "RowMoments":
+        """The moments of the chosen rows."""
+        return RowMoments(*(part[chosen] for part in self))
 
     def view(self, sites: Sites) -> SiteView:
-        """What a rule looks at, with these sites of strength q, for an observation of strength one."""
+        """The view of a rule with these sites of strength q, for an observation of strength one."""
         mu, s, lam, q = self
         tau, nu = sites
         d = 1.0 / (1.0 + lam * tau)
@@ -54,34 +63,35 @@ class Method:
     likelihood: Likelihood
     rule: Rule
 
-    def cautious(self, y: Array, seen: Seen) -> Sites:
-        """(τ', ν') for the first passes: of a curvature that is never too small, at (μ, λ + s)."""
-        mu, s, lam, q = seen
+    def cautious(self, y: Array, moments: RowMoments) -> Sites:
+        """Sites (τ', ν') for the first passes, at N(μ, λ + s); their curvature is never too small."""
+        mu, s, lam, q = moments
         response = self.likelihood.regression(y, mu, lam + s)
-        rho = (
-            np.maximum(response.rho, -response.g_by_m) if self.likelihood.has_density else response.rho
-        )
+        rho = response.rho
+        if self.likelihood.has_density:
+            rho = np.maximum(rho, -response.g_by_m)
         return Sites(q * rho, q * (rho * mu + response.g))
 
-    def solve(self, y: Array, seen: Seen) -> tuple[Sites, int]:
-        """The sites (of strength q), and how many rows could not be solved."""
-        sites = self._start(y, seen)
+    def solve(self, y: Array, moments: RowMoments) -> tuple[Sites, int]:
+        """The sites (of strength q), and the number of rows that could not be solved."""
+        sites = self._start(y, moments)
         rows = np.arange(len(y))
-        newton = _Newton(self, y, seen, sites)
+        newton = _Newton(self, y, moments, sites)
         for _ in range(_EVALUATIONS):
             solved = newton.advance()
             if solved.any():
-                sites.tau[rows[solved]], sites.nu[rows[solved]] = newton.take(solved)
+                done = rows[solved]
+                sites.tau[done], sites.nu[done] = newton.tau[solved], newton.nu[solved]
                 rows = rows[~solved]
                 newton.keep(~solved)
             if not len(rows):
                 return sites, 0
-        sites.tau[rows], sites.nu[rows] = newton.take(np.ones(len(rows), dtype=bool))
+        sites.tau[rows], sites.nu[rows] = newton.tau, newton.nu
         return sites, int((newton.size > _UNSOLVED).sum())
 
-    def _start(self, y: Array, seen: Seen) -> Sites:
-        """The sites at (μ, λ + s), weakened where they would claim most of what is known of g."""
-        mu, s, lam, q = seen
+    def _start(self, y: Array, moments: RowMoments) -> Sites:
+        """The sites at N(μ, λ + s), weakened where they had most of the precision of Rᵀw."""
+        mu, s, lam, q = moments
         zero, one = np.zeros_like(mu), np.ones_like(mu)
         (tau, nu), _ = self.rule.set_sites(self.likelihood, y, SiteView(mu, lam + s, zero, zero, one))
         tau, nu = q * np.maximum(tau, 0.0), q * nu
@@ -90,9 +100,9 @@ class Method:
         return Sites(shrink * tau, shrink * nu)
 
 
-def newton_matrix(seen: Seen, sites: Sites, proposal: Proposal) -> tuple[Array, Array]:
-    """The rule's derivatives [row, column, point], and I − J of the local map in (dτ, dν − m dτ)."""
-    _, s, lam, q = seen
+def newton_matrix(moments: RowMoments, sites: Sites, proposal: Proposal) -> tuple[Array, Array]:
+    """The rule's derivatives [row, column, point], and I − J of a row's map in (dτ, dν − m dτ)."""
+    _, s, lam, q = moments
     d = 1.0 / (1.0 + lam * sites.tau)
     by = proposal.jacobian()
     matrix = -by[:, 2:]
@@ -104,201 +114,178 @@ def newton_matrix(seen: Seen, sites: Sites, proposal: Proposal) -> tuple[Array, 
 
 
 class _Newton:
-    """Newton's method for many rows, those that are solved leaving.
+    """Newton's method for many rows at once; rows that are solved leave.
 
-    A badly mislabelled row may have several solutions, or creep past where there almost is one. Damped
-    plain steps lead to the same of them for all that is seen nearby, and Newton's method is used only
-    where these steps would arrive: near a solution, and where none of them points away from it.
+    A badly mislabelled row may have several solutions, or pass slowly where there is almost one. Damped
+    plain steps lead rows with similar moments to the same solution. Newton's method is therefore used
+    only where plain steps would arrive too: near a solution that none of them leads away from.
     """
 
-    def __init__(self, method: Method, y: Array, seen: Seen, sites: Sites) -> None:
-        self.method, self.y, self.seen = method, y, seen
+    def __init__(self, method: Method, y: Array, moments: RowMoments, sites: Sites) -> None:
+        self.method, self.y, self.moments = method, y, moments
         n = len(y)
         self.tau, self.nu = sites.tau.copy(), sites.nu.copy()
-        self.mean = np.zeros(n)  # m there
-        self.size = np.full(n, np.inf)  # how far it is from being solved
-        self.plain = np.zeros((2, n))  # half of what the rule asks for there, in (dτ, dν − m dτ)
-        self.step = np.zeros((2, n))  # what is tried next
-        self.halvings = np.zeros(n, dtype=int)  # of a step of Newton's
-        self.follow = np.ones(n, dtype=bool)  # whether it is a plain one, good whatever it leads to
+        self.mean = np.zeros(n)  # the marginal mean m at (τ, ν)
+        self.size = np.full(n, np.inf)  # the size of the move that the rule asks for at (τ, ν)
+        self.plain = np.zeros((2, n))  # half of that move, in (dτ, dν − m dτ)
+        self.step = np.zeros((2, n))  # the step to try next
+        self.halvings = np.zeros(n, dtype=int)  # how often a Newton step has been halved
+        self.follow = np.ones(n, dtype=bool)  # whether the step is plain: it is taken in any case
 
     def keep(self, chosen: np.ndarray) -> None:
-        """Go on with some rows."""
-        self.y, self.seen = self.y[chosen], self.seen.at(chosen)
+        """Drop all other rows."""
+        self.y, self.moments = self.y[chosen], self.moments.at(chosen)
         for name in ("tau", "nu", "mean", "size", "halvings", "follow", "plain", "step"):
             setattr(self, name, getattr(self, name)[..., chosen])
 
-    def take(self, chosen: np.ndarray) -> Sites:
-        """The sites of some rows."""
-        return Sites(self.tau[chosen], self.nu[chosen])
-
     def advance(self) -> np.ndarray:
-        """Try the steps; says which rows are solved."""
+        """Try the steps, choose the next ones, and return which rows are solved."""
         trial, sound = self._trial()
-        view = self.seen.view(trial)
+        view = self.moments.view(trial)
         proposal = self.method.rule.propose(self.method.likelihood, self.y, view)
         d_tau = proposal.sites.tau - view.tau
         move = np.array([d_tau, proposal.sites.nu - view.nu - view.mean * d_tau])
         size = np.maximum(np.abs(move[0]) * view.variance, np.abs(move[1]) * np.sqrt(view.variance))
         good = sound & ((size < self.size) | (self.follow & np.isfinite(size)))
-        stuck = ~good & (self.size < _UNSOLVED) & (self.halvings > 0)  # rounding has taken over
-        new = (trial.tau, trial.nu, view.mean, size)
-        for old, value in zip((self.tau, self.nu, self.mean, self.size), new, strict=True):
-            np.copyto(old, value, where=good)
-        half = 0.5 * self.seen.strength * move
-        np.copyto(self.plain, half, where=good)
+        stuck = ~good & (self.size < _UNSOLVED) & (self.halvings > 0)  # by rounding
+        half = 0.5 * self.moments.strength * move
+        old = (self.tau, self.nu, self.mean, self.size, self.plain)
+        for array, value in zip(old, (*trial, view.mean, size, half), strict=True):
+            np.copyto(array, value, where=good)
         newton, arrives = self._newton(trial, proposal, move)
-        arrives &= size < _NEAR
+        arrives &= size < _NEWTON
         self.halvings = np.where(good, 0, self.halvings + 1)
         self.follow = np.where(good, ~arrives, self.halvings > _HALVINGS)
         self.step = np.where(good, np.where(arrives, newton, half), 0.5 * self.step)
         self.step = np.where(~good & self.follow, self.plain, self.step)
         solved = good & arrives & (size < _SOLVED)
-        tau, nu = self._after()
-        np.copyto(self.tau, tau, where=solved)
-        np.copyto(self.nu, nu, where=solved)
+        for array, value in zip((self.tau, self.nu), self._after(), strict=True):
+            np.copyto(array, value, where=solved)
         return np.asarray(solved | stuck)
 
     def _after(self) -> Sites:
+        """The sites after the step."""
         tau = self.tau + self.step[0]
         return Sites(tau, self.nu + self.step[1] + self.mean * self.step[0])
 
     def _trial(self) -> tuple[Sites, np.ndarray]:
-        """The sites to try, those that make no Gaussian left as they are; and which do."""
+        """The sites to try, and where they make a Gaussian; elsewhere they are the present sites."""
         tau, nu = self._after()
-        with np.errstate(all="ignore"):  # a step may lead out of all range
-            d = 1.0 / (1.0 + self.seen.lam * tau)
+        with np.errstate(all="ignore"):  # a step may overflow
+            d = 1.0 / (1.0 + self.moments.lam * tau)
             sound = (d > 0) & np.isfinite(tau) & np.isfinite(nu)
             if self.method.rule.needs_cavity:
-                sound &= self.seen.s * tau * d < 1.0  # a proper cavity
+                sound &= self.moments.s * tau * d < 1.0  # a proper cavity
         return Sites(np.where(sound, tau, self.tau), np.where(sound, nu, self.nu)), sound
 
     def _newton(self, sites: Sites, proposal: Proposal, move: Array) -> tuple[Array, np.ndarray]:
-        """Newton's steps, precisions that are wanted positive kept so; and where they may be used."""
-        _, ((a, b), (c, d)) = newton_matrix(self.seen, sites, proposal)
-        determinant = a * d - b * c
+        """Newton steps, and where they may be used; no step makes a positive precision negative."""
+        _, ((a, b), (c, d)) = newton_matrix(self.moments, sites, proposal)
+        determinant, strength = a * d - b * c, self.moments.strength
         regular = determinant > _STABLE
-        inverse = np.divide(self.seen.strength, determinant, out=np.zeros_like(a), where=regular)
+        inverse = np.divide(strength, determinant, out=np.zeros_like(a), where=regular)
         step = inverse * np.array([d * move[0] - b * move[1], a * move[1] - c * move[0]])
-        wanted = np.minimum(sites.tau, self.seen.strength * proposal.sites.tau)
+        wanted = np.minimum(sites.tau, strength * proposal.sites.tau)
         floor = np.where(wanted > 0, 0.1 * wanted, -np.inf)
         step[0] = np.maximum(step[0], floor - sites.tau)
         return step, regular & np.isfinite(step).all(axis=0)
 
 
-#: What an improper cavity is given for 1 − τv, so that a result that is not converged stays finite.
-_LEAST_GAP = 1e-10
-
-
 class RowAdjoint(NamedTuple):
-    """Derivatives of what is asked for by μ, s and λ, and by the rule's own answer."""
+    """Derivatives of a scalar by μ, s and λ of each row, and by the sites that the rule proposes."""
 
     mu: Array
     s: Array
     lam: Array
-    answer: Array  # [dτ̂, dν̂ − m dτ̂]
+    proposal: Array  # by dτ̂ and dν̂ − m dτ̂
 
 
 @dataclass(frozen=True)
-class Linearised:
-    """Solved rows, and how their sites and their share of the evidence answer to small changes."""
+class SolvedRows:
+    """Rows of a chunk with their solved sites: their terms of the log evidence, and derivatives."""
 
     method: Method
     y: Array
-    seen: Seen
+    weight: Array
+    moments: RowMoments
     sites: Sites
-    view: SiteView
-    proposal: Proposal
 
-    @classmethod
-    def at(cls, method: Method, y: Array, seen: Seen, sites: Sites) -> "Linearised":
-        """At sites that are solved for."""
-        view = seen.view(sites)
-        return cls(method, y, seen, sites, view, method.rule.propose(method.likelihood, y, view))
+    @cached_property
+    def view(self) -> SiteView:
+        """What the rule sees of each row; view.mean and view.variance are the marginals of f."""
+        return self.moments.view(self.sites)
 
     @cached_property
     def d(self) -> Array:
         """1/(1 + λτ)."""
-        d: Array = 1.0 / (1.0 + self.seen.lam * self.sites.tau)
-        return d
+        return 1.0 / (1.0 + self.moments.lam * self.sites.tau)
 
     @property
-    def felt(self) -> Sites:
-        """(τ', ν'): the sites as g feels them."""
-        return Sites(self.sites.tau * self.d, self.sites.nu * self.d)
+    def tau(self) -> Array:
+        """τ' = τd, the precision that the site adds to Rᵀw."""
+        return self.sites.tau * self.d
 
     @property
     def pull(self) -> Array:
         """ν − τm, which is ν' − τ'μ."""
-        pull: Array = self.sites.nu - self.sites.tau * self.view.mean
-        return pull
-
-    @property
-    def marginals(self) -> Marginals:
-        """Of f."""
-        return Marginals(self.view.mean, self.view.variance)
+        return self.sites.nu - self.sites.tau * self.view.mean
 
     @property
     def improper(self) -> np.ndarray:
-        """Rows without a proper cavity: their sites and the posterior do not belong together yet."""
+        """Which rows have no proper cavity: far from the fixed point sites can outweigh marginals."""
         return ~(self.view.gap > 0)
 
     @property
-    def cavity(self) -> SiteView:
-        """The view with every cavity proper, so that no evidence is ever without a number."""
+    def cavity_view(self) -> SiteView:
+        """The view with a gap above zero, so that all cavities and the evidence are finite numbers."""
         return self.view._replace(gap=np.where(self.improper, _LEAST_GAP, self.view.gap))
 
     @cached_property
     def scales(self) -> SiteScales:
-        """The rows' terms of the evidence, of one observation each."""
-        return self.method.rule.scales(self.method.likelihood, self.y, self.cavity)
+        """The scales of the sites in the evidence, for one observation of each row."""
+        return self.method.rule.scales(self.method.likelihood, self.y, self.cavity_view)
 
-    def normalisers(self) -> Array:
-        """What integrating e adds to the log evidence: ½ log d + ½ λν²d."""
-        lam, nu, d = self.seen.lam, self.sites.nu, self.d
-        terms: Array = 0.5 * (lam * nu**2 * d + np.log(d))
-        return terms
+    def log_evidence(self) -> float:
+        """The rows' terms of the log evidence: ½ log d + ½ λν²d from integrating e, and the scales."""
+        integrals = 0.5 * (self.moments.lam * self.sites.nu**2 * self.d + np.log(self.d))
+        copies = np.maximum(self.weight, 1.0)
+        return float(np.sum(copies * integrals) + np.sum(self.weight * self.scales.value))
+
+    @cached_property
+    def _proposal(self) -> Proposal:
+        return self.method.rule.propose(self.method.likelihood, self.y, self.view)
 
     @cached_property
     def _local(self) -> tuple[Array, Array]:
-        return newton_matrix(self.seen, self.sites, self.proposal)
+        return newton_matrix(self.moments, self.sites, self._proposal)
 
-    def pull_back(self, weight: Array, t: Array, u: Array, evidence: bool) -> RowAdjoint:
-        """From adjoints t on dτ' and u on dν' − μdτ', of max(w, 1) rows, to those on what is seen.
+    def pull_back(self, t: Array | float, u: Array | float, *, evidence: bool) -> RowAdjoint:
+        """Derivatives by the moments of a scalar with derivatives t by τ' and u by ν' − μτ' of a row.
 
-        With ``evidence`` that of the log evidence is added: all of it, for what the sites change
-        through the posterior of w and what they change here cancels but for the mismatch at the
-        cavity.
+        With ``evidence`` the log evidence is added to the scalar, including all that the sites change
+        through the posterior of w. That cancels with what they change here, except for the mismatch of
+        site and likelihood at the cavity.
         """
-        _, s, lam, q = self.seen
-        d, by, copies = self.d, self._local[0], weight / q
+        _, s, lam, q = self.moments
+        d, weight, (by, ((a, b), (c, e))) = self.d, self.weight, self._local
         G = weight * self.scales.gradient if evidence else np.zeros((4, len(d)))
         v_by_tau = -lam * d**2 * (lam + 2.0 * s * d)
-        right = np.array(
-            [
-                G[2] + q * v_by_tau * G[1] + weight * t * d**2,
-                G[3] + q * lam * d * G[0] + weight * u * d,
-            ]
-        )
-        (a, b), (c, e) = self._local[1]
-        answer = np.array([e * right[0] - c * right[1], a * right[1] - b * right[0]]) / (a * e - b * c)
-        mean_bar = G[0] + (by[:, 0] * answer).sum(axis=0)
-        variance_bar = G[1] + (by[:, 1] * answer).sum(axis=0)
-        tau, pull = self.felt.tau, self.pull
+        by_tau = G[2] + q * v_by_tau * G[1] + weight * t * d**2
+        by_nu = G[3] + q * lam * d * G[0] + weight * u * d
+        proposal = np.array([e * by_tau - c * by_nu, a * by_nu - b * by_tau]) / (a * e - b * c)
+        by_mean = G[0] + (by[:, 0] * proposal).sum(axis=0)
+        by_variance = G[1] + (by[:, 1] * proposal).sum(axis=0)
+        tau, pull = self.tau, self.pull
         direct = -t * tau**2 - u * tau * pull
         if evidence:
             direct = direct + 0.5 * (pull**2 - tau * (1.0 - s * tau))
-        lam_bar = d * pull * mean_bar + d**2 * (1.0 - 2.0 * s * tau) * variance_bar + copies * direct
-        return RowAdjoint(d * mean_bar, d**2 * variance_bar, lam_bar, answer)
+        by_lam = d * pull * by_mean + d**2 * (1.0 - 2.0 * s * tau) * by_variance + weight / q * direct
+        return RowAdjoint(d * by_mean, d**2 * by_variance, by_lam, proposal)
 
-    def by_parameters(self, weight: Array, adjoint: RowAdjoint) -> Array:
-        """∂ log evidence by the likelihood's parameters, summed over the rows."""
+    def by_parameters(self, adjoint: RowAdjoint) -> Array:
+        """Derivatives of the log evidence by the likelihood's parameters, summed over the rows."""
         likelihood = self.method.likelihood
         assert isinstance(likelihood, BinaryLikelihood)
-        changes = self.method.rule.changes(likelihood, self.y, self.proposal.at)
-        return np.array(
-            [
-                np.sum(adjoint.answer * self.proposal.by_parameter(change)) + np.sum(weight * direct)
-                for change, direct in zip(changes, self.scales.by_parameters, strict=True)
-            ]
-        )
+        changes = self.method.rule.changes(likelihood, self.y, self._proposal.at)
+        sites = [np.sum(adjoint.proposal * self._proposal.by_parameter(c)) for c in changes]
+        return np.array(sites) + [np.sum(self.weight * scale) for scale in self.scales.by_parameters]

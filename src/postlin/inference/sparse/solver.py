@@ -1,12 +1,12 @@
 """The fixed point of the passes: warm-up, damped steps, and Anderson acceleration.
 
-Every evaluation is a pass over all rows, so that what costs m³ is free: the residual is measured,
-and steps are combined, in units of the present posterior, (E, e) of ``passes``. Newton's method
-loses here, for each product with the derivative would cost a pass too.
+Every evaluation is a pass over all rows, and beside it work of order m³ costs nothing: residuals are
+measured and steps are combined in units of the present posterior, as (E, e) of ``passes``. Newton's
+method is slower here, since each product with the Jacobian would be a pass too.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +18,11 @@ from postlin.inference.sparse.passes import Cautious, Evidence, Sweep, Update
 from postlin.inference.sparse.posterior import Basis, SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
 from postlin.linalg.threads import keep_freed_memory
-from postlin.streaming.chunks import Rows
+from postlin.streaming.views import Rows
 
 
 class Residual(NamedTuple):
-    """What a pass moves the state by: in units of the posterior, and as it is."""
+    """The change of the state by a pass: (E, e) in units of the posterior, and (dB, db) as such."""
 
     E: Array
     e: Array
@@ -31,48 +31,49 @@ class Residual(NamedTuple):
 
     @property
     def size(self) -> float:
-        """max(‖E‖, ‖e‖): bounds the relative change of every marginal."""
+        """max(‖E‖, ‖e‖), which bounds the relative change of every marginal."""
         return float(max(np.linalg.norm(self.E), np.linalg.norm(self.e)))
 
-    def turned_from(self, previous: "Residual") -> float:
-        """The cosine between this and the one before: negative when iterates swing."""
-        here = np.concatenate([self.E.ravel(), self.e])
-        before = np.concatenate([previous.E.ravel(), previous.e])
+    @property
+    def flat(self) -> Array:
+        """(E, e) as one vector."""
+        return np.concatenate([self.E.ravel(), self.e])
+
+    def cosine(self, previous: "Residual") -> float:
+        """The cosine of the angle to the previous residual; it is negative if iterates oscillate."""
+        here, before = self.flat, previous.flat
         norms = float(np.linalg.norm(here) * np.linalg.norm(before))
         return float(here @ before) / norms if norms > 0 else 1.0
 
 
 def residual_of(posterior: SparsePosterior, update: Update | Evidence) -> Residual:
-    """From what a pass has added up."""
-    factor = posterior.factor
-    inverse = factor.inverse
+    """The residual at a posterior, from the sums of a pass."""
+    L, inverse = posterior.factor.L, posterior.factor.inverse
     E = update.precision + inverse @ inverse.T
     E[np.diag_indices_from(E)] -= 1.0
     # L_B⁻¹(b' − B'w̄), with B' = I + Σ τ'RRᵀ and b' − Σ τ'RRᵀw̄ = Σ (ν' − τ'μ)R
     e = update.pull - inverse @ posterior.coefficients
-    L = factor.L
     dB = L @ E @ L.T
     return Residual(E, e, 0.5 * (dB + dB.T), L @ e + dB @ posterior.coefficients)
 
 
-#: Damping of plain steps: at first, its reduction where iterates swing, its growth, the least.
+#: The damping of plain steps: its first value, its reduction where iterates oscillate, its growth
+#: where they go on in one direction, and its least value.
 _DAMPING, _REDUCTION, _GROWTH, _LEAST_DAMPING = 0.5, 0.7, 1.3, 0.1
-#: Damping of the warm-up's passes.
+#: The damping of each pass of the warm-up.
 _WARM_UP = (1.0, 0.5, 0.5, 0.5)
-#: Anderson's: below which residual, how many earlier points, its own damping.
-_NEAR, _MEMORY, _BETA = 1.0, 8, 0.7
-#: Eigenvalues of E between which a combined step is believed.
+#: Anderson acceleration: the residual below which it is used, how many earlier points, its damping.
+_ACCELERATED, _MEMORY, _BETA = 1.0, 8, 0.7
+#: An accelerated step is taken only if the eigenvalues of its E lie between these.
 _LOW, _HIGH = -0.7, 3.0
-#: A residual that has not halved in so many passes has stalled.
-_PATIENCE = 8
+#: The passes without a residual half as large after which acceleration pauses, and its pause.
+_PATIENCE, _PAUSE = 8, 6
 #: A warm start with a larger residual is no better than a cold one.
 _WORTHWHILE = 30.0
-#: Passes after which a warm start is given up for a cold one.
+#: The number of passes after which a cold start replaces a warm one.
 _WARM_PASSES = 60
-#: Plain steps after a stall before acceleration is tried again.
-_PAUSE = 6
 
-#: Told after every pass: its number, the residual, and the state that it was made at.
+#: Called after every pass with its number, the residual, and the state in which the pass was made.
 AfterPass = Callable[[int, float, State], object]
 
 
@@ -82,32 +83,10 @@ def record_of_passes(converged: bool, residual: float, residuals: list[float], u
     return Record(converged, residual, n, n, history, np.zeros(0, dtype=bool), unsolved)
 
 
-class SparseSolution(NamedTuple):
-    """The last state, its posterior, and how it was reached."""
-
-    state: State
-    posterior: SparsePosterior
-    record: Record
-
-
-def solve(
-    rows: Rows,
-    basis: Basis,
-    method: Method,
-    *,
-    start: State | None,
-    tol: float,
-    max_passes: int,
-    after_pass: AfterPass | None = None,
-) -> SparseSolution:
-    """Iterate to the tolerance, from a state (of any basis) or from the prior."""
-    damping = 1.0 if method.rule.is_newton else _DAMPING
-    keep_freed_memory()
-    return _Solver(rows, basis, method, tol, max_passes, after_pass, damping).run(start)
-
-
 @dataclass
-class _Point:
+class Point:
+    """A state with its posterior, and the residual and the number of unsolved rows of a pass there."""
+
     state: State
     posterior: SparsePosterior
     residual: Residual
@@ -115,33 +94,45 @@ class _Point:
 
     @property
     def size(self) -> float:
+        """The size of the residual."""
         return self.residual.size
+
+    def moved(self, damping: float) -> State:
+        """The state after a damped plain step."""
+        state, change = self.state, self.residual
+        return State(state.B + damping * change.B, state.b + damping * change.b, state.L)
 
 
 @dataclass
-class _Solver:
+class Solver:
+    """Iterates until the residual is at most ``tol``, in at most ``budget`` passes."""
+
     rows: Rows
     basis: Basis
     method: Method
     tol: float
     budget: int
-    after_pass: AfterPass | None
-    damping: float
-    residuals: list[float] = field(default_factory=list)
-    memory: list[_Point] = field(default_factory=list)
+    after_pass: AfterPass | None = None
 
-    def run(self, start: State | None) -> SparseSolution:
-        warm = self._warm(start)
-        point = self._iterate(warm, min(self.budget, _WARM_PASSES)) if warm else None
-        if point is None or (point.size > self.tol and self._may_go_on):
+    def __post_init__(self) -> None:
+        self.damping = 1.0 if self.method.rule.is_newton else _DAMPING
+        self.residuals: list[float] = []  # of all passes
+        self.memory: list[Point] = []  # for acceleration
+
+    def run(self, start: State | None) -> Point:
+        """The best point on the way from a state (of any basis), or from the prior."""
+        keep_freed_memory()
+        warm = None if start is None else self._evaluate(start.in_basis(self.basis))
+        point = None
+        if warm is not None and warm.size < _WORTHWHILE:
+            point = self._iterate(warm, min(self.budget, _WARM_PASSES))
+        if point is None or (point.size > self.tol and len(self.residuals) < self.budget):
             self.memory.clear()
             point = self._iterate(self._cold(), self.budget)
-        converged = point.size <= self.tol and not point.unsolved
-        record = record_of_passes(converged, point.size, self.residuals, point.unsolved)
-        return SparseSolution(point.state, point.posterior, record)
+        return point
 
-    def _iterate(self, point: _Point, budget: int) -> _Point:
-        """To the tolerance, or to the best point that so many passes found."""
+    def _iterate(self, point: Point, budget: int) -> Point:
+        """The first point within the tolerance, or the best one after ``budget`` passes in all."""
         best, pause = point, 0
         since, reference = 0, point.size
         while point.size > self.tol and len(self.residuals) < budget:
@@ -154,19 +145,14 @@ class _Solver:
             if point.size < 0.5 * reference:
                 since, reference = 0, point.size
             elif since >= _PATIENCE and pause <= 0:
-                # acceleration has stalled: plain steps for a while
                 self.memory.clear()
                 pause, since, reference = _PAUSE, 0, point.size
         return best
 
-    @property
-    def _may_go_on(self) -> bool:
-        return len(self.residuals) < self.budget
-
     def _evaluate(
         self, state: State, share: Callable[[SparsePosterior, Method], Sweep | Cautious] = Sweep
-    ) -> _Point | None:
-        """A pass at a state; None where it is no posterior or the numbers break down."""
+    ) -> Point | None:
+        """The point after a pass; None where the state has no posterior or a number is not finite."""
         try:
             posterior = SparsePosterior.of(self.basis, state)
         except NotPositiveDefiniteError:
@@ -179,87 +165,67 @@ class _Solver:
         self.residuals.append(residual.size)
         if self.after_pass is not None:
             self.after_pass(len(self.residuals), residual.size, state)
-        return _Point(state, posterior, residual, update.unsolved)
+        point = Point(state, posterior, residual, update.unsolved)
+        if share is Sweep:
+            self.memory = [*self.memory[-_MEMORY:], point]
+        return point
 
-    def _warm(self, start: State | None) -> _Point | None:
-        if start is None:
-            return None
-        point = self._evaluate(start.in_basis(self.basis))
-        return self._remembered(point) if point is not None and point.size < _WORTHWHILE else None
-
-    def _cold(self) -> _Point:
-        """From the prior, by sites that are never far too weak."""
+    def _cold(self) -> Point:
+        """The point after the warm-up, which begins at the prior."""
         state = State.prior(self.basis)
         for damping in _WARM_UP:
             point = self._evaluate(state, Cautious)
             if point is None:
                 break
-            state = _moved(point, damping)
+            state = point.moved(damping)
         point = self._evaluate(state)
         if point is None:
             raise NotPositiveDefiniteError(
-                "no posterior could be computed from the prior on: the kernel is out of range."
+                "no posterior could be computed, starting from the prior: the kernel is out of range."
             )
-        return self._remembered(point)
-
-    def _remembered(self, point: _Point) -> _Point:
-        self.memory = [*self.memory[-_MEMORY:], point]
         return point
 
-    def _plain(self, point: _Point) -> _Point | None:
-        """A damped step."""
+    def _plain(self, point: Point) -> Point | None:
+        """The point after a damped plain step; None where no step has a posterior."""
         damping = self.damping
-        while self._may_go_on and damping > 1e-3:
-            new = self._evaluate(_moved(point, damping))
+        while len(self.residuals) < self.budget and damping > 1e-3:
+            new = self._evaluate(point.moved(damping))
             if new is not None:
-                self._adapt(new.residual.turned_from(point.residual))
-                return self._remembered(new)
+                # iterates that oscillate need damping; those that pass a near-fold slowly do not
+                cosine = new.residual.cosine(point.residual)
+                if cosine < -0.1:
+                    self.damping = max(_LEAST_DAMPING, _REDUCTION * self.damping)
+                elif cosine > 0.5:
+                    self.damping = min(1.0, _GROWTH * self.damping)
+                return new
             damping *= 0.5
         return None
 
-    def _adapt(self, turn: float) -> None:
-        """Iterates that swing to and fro need damping; those that creep past a near-fold do not."""
-        if turn < -0.1:
-            self.damping = max(_LEAST_DAMPING, _REDUCTION * self.damping)
-        elif turn > 0.5:
-            self.damping = min(1.0, _GROWTH * self.damping)
-
-    def _accelerated(self, point: _Point) -> _Point | None:
-        """Anderson's combination of the points so far; None where it is not to be believed."""
+    def _accelerated(self, point: Point) -> Point | None:
+        """The point after an Anderson step; None where there is none or it has no posterior."""
         others = [other for other in self.memory if other is not point]
-        if point.size > _NEAR or not others or self.method.rule.is_newton:
+        if point.size > _ACCELERATED or not others or self.method.rule.is_newton:
             return None
         state = _combined(point, others)
-        if state is None:
-            return None
-        new = self._evaluate(state)
-        return None if new is None else self._remembered(new)
+        return None if state is None else self._evaluate(state)
 
 
-def _moved(point: _Point, damping: float) -> State:
-    state, residual = point.state, point.residual
-    return State(state.B + damping * residual.B, state.b + damping * residual.b, state.L)
-
-
-def _combined(point: _Point, others: list[_Point]) -> State | None:
-    """Where the residual vanishes as far as known differences tell, in the metric of this posterior."""
+def _combined(point: Point, others: list[Point]) -> State | None:
+    """The state after an Anderson step in the metric of this posterior; None if it is too long."""
     inverse, w = point.posterior.factor.inverse, point.posterior.coefficients
-
-    def scaled(B: Array, b: Array) -> Array:
-        return np.concatenate([(inverse @ B @ inverse.T).ravel(), inverse @ (b - B @ w)])
-
-    changes = np.array(
-        [scaled(o.residual.B - point.residual.B, o.residual.b - point.residual.b) for o in others]
-    )
-    right = np.concatenate([point.residual.E.ravel(), point.residual.e])
-    weights, *_ = np.linalg.lstsq(changes.T, -right, rcond=1e-10)
-    dB, db = _BETA * point.residual.B, _BETA * point.residual.b
-    for weight, o in zip(weights, others, strict=True):
-        dB = dB + weight * (o.state.B - point.state.B + _BETA * (o.residual.B - point.residual.B))
-        db = db + weight * (o.state.b - point.state.b + _BETA * (o.residual.b - point.residual.b))
+    state, residual = point.state, point.residual
+    changes = [(o.residual.B - residual.B, o.residual.b - residual.b) for o in others]
+    scaled = [
+        np.concatenate([(inverse @ B @ inverse.T).ravel(), inverse @ (b - B @ w)]) for B, b in changes
+    ]
+    weights, *_ = np.linalg.lstsq(np.array(scaled).T, -residual.flat, rcond=1e-10)
+    dB, db = _BETA * residual.B, _BETA * residual.b
+    for weight, o, (B, b) in zip(weights, others, changes, strict=True):
+        dB = dB + weight * (o.state.B - state.B + _BETA * B)
+        db = db + weight * (o.state.b - state.b + _BETA * b)
     if not (np.isfinite(dB).all() and np.isfinite(db).all()):
         return None
     values = np.linalg.eigvalsh(inverse @ dB @ inverse.T)
     if values[0] < _LOW or values[-1] > _HIGH:
         return None
-    return State(point.state.B + dB, point.state.b + db, point.state.L)
+    return State(state.B + dB, state.b + db, state.L)
