@@ -119,7 +119,7 @@ class JointModel(Model[Sites]):
         weights = JointWeights.unit(len(self.y), self.n_classes - 1)
         levels = [split.noise if split else 0.0 for split in splits] if any(splits) else []
         if self.weight is not None:
-            weights = JointWeights(self.weight, prior.noise(levels) if levels else weights.noise)
+            weights = JointWeights(self.weight, prior.blocks(levels) if levels else weights.noise)
         if levels:
             prior.add_noise(levels, weights.share)
         problem = JointProblem(prior, self.y, self.n_classes, self.rule, weights, levels)

@@ -1,12 +1,12 @@
-"""The rules: where each method looks, and what it calls slope and curvature.
+"""The rules for two classes: the Gaussian, slope and curvature that each method uses.
 
-| rule    | looks at                | slope | curvature          |
+| rule    | Gaussian                | slope | curvature          |
 |---------|-------------------------|-------|--------------------|
 | Laplace | (posterior mean, v = 0) | g_y   | −h_y               |
 | EP      | the cavity              | g_y   | −h_y               |
 | PL      | the posterior marginal  | g_y   | −g₊g₋ (A²/V, SLR)  |
 
-The site formula (``sites``) does the rest. No linear algebra here, and no loop.
+The site formula (``sites``) makes a site of them.
 """
 
 from abc import abstractmethod
@@ -32,7 +32,7 @@ from postlin.rules.sites import (
     set_sites,
 )
 
-#: Precisions below this part of the marginal's count as none where a site's mean is asked for.
+#: The mean of a site is computed with a precision of at least this part of the marginal's.
 _NO_PRECISION = 1e-8
 
 NegativeSites = Literal["keep", "raise", "clamp", "skip", "small_variance"]
@@ -45,15 +45,22 @@ class Rule(SiteRule):
     the rule needs.
     """
 
+    #: The order of the quadrature that replaces the exact integral of the evidence, as in the paper.
+    evidence_order: int | None = None
+
     #: Whether sites depend on posterior variances, which cost as much as the factorisation.
     looks_at_variance: ClassVar[bool] = True
 
     #: Whether every cavity must be proper while the sites are iterated.
     needs_cavity: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        if self.evidence_order is not None:
+            check_order(self.evidence_order, "evidence_order")
+
     @abstractmethod
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
-        """The sites that the rule sets where the posterior and the present sites are ``view``."""
+        """The sites that the rule sets, given the posterior marginals and present sites."""
 
     def set_sites(self, likelihood: Likelihood, y: Array, view: SiteView) -> tuple[Sites, np.ndarray]:
         """The proposed sites without their derivatives, and which of them a policy has changed."""
@@ -65,13 +72,13 @@ class Rule(SiteRule):
         return self.propose(likelihood, y, view).sites
 
     def changes(self, likelihood: Likelihood, y: Array, at: Marginals) -> list[Change]:
-        """How slope and curvature at these Gaussians change with the likelihood's parameters."""
+        """Derivatives of slope and curvature at these Gaussians by the likelihood's parameters."""
         assert isinstance(likelihood, BinaryLikelihood)
         return likelihood.density_changes(y, *at)
 
     def scales(self, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
         """The scales of the sites in the evidence."""
-        return cavity_scales(likelihood, y, view)
+        return cavity_scales(likelihood, y, view, self.evidence_order)
 
     @abstractmethod
     def check(self, likelihood: Likelihood) -> None:
@@ -99,8 +106,8 @@ class Laplace(Rule):
     def scales(self, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
         return mode_scales(likelihood, y, view)
 
+    @override
     def check(self, likelihood: Likelihood) -> None:
-        """Laplace differentiates log p(y|f) at a point."""
         _need_density(self, likelihood)
         if not getattr(likelihood, "differentiable", False):
             raise ValueError(
@@ -114,17 +121,17 @@ class Laplace(Rule):
 class EP(Rule):
     """Expectation propagation: the site that matches the moments of cavity times likelihood.
 
-    ``negative_sites`` says what happens to sites of negative precision, which likelihoods that
-    are not log-concave ask for:
+    ``negative_sites`` says what happens to sites of negative precision, which occur where a likelihood
+    is not log-concave:
 
     - ``"keep"``: they stay, and steps are shortened so that the posterior is always positive
       definite and every cavity proper. The most accurate choice.
     - ``"raise"``: plain undamped EP, which raises ``ImproperCavityError`` where it breaks.
-    - ``"clamp"``: precision zero instead.
-    - ``"skip"``: such an update is not made.
-    - ``"small_variance"``: site variance ``small_variance`` instead, as in the paper.
+    - ``"clamp"``: their precision is set to zero.
+    - ``"skip"``: they stay as they were before the update.
+    - ``"small_variance"``: their variance is set to ``small_variance``, as in the paper.
 
-    The last three say so in a ``NegativeSiteWarning``.
+    The last three issue a ``NegativeSiteWarning``.
     """
 
     negative_sites: NegativeSites = "keep"
@@ -143,7 +150,7 @@ class EP(Rule):
             )
         if not is_real(self.small_variance) or not 0 < self.small_variance < float("inf"):
             raise ValueError(f"small_variance must be positive, got {self.small_variance!r}.")
-        _check_evidence_order(self.evidence_order)
+        super().__post_init__()
 
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
         """Moment matching at the cavity."""
@@ -163,12 +170,12 @@ class EP(Rule):
         return AtCavity(kept, cavity, response, view, changed, replacement)
 
     def _policy(self, sites: Sites, view: SiteView, where: np.ndarray) -> tuple[Sites, np.ndarray]:
-        """The sites that replace negative ones, and their derivatives by the replaced."""
+        """The sites that replace negative ones, and their derivatives by the replaced ones."""
         zero, one = np.zeros_like(sites.tau), np.ones_like(sites.tau)
         if self.negative_sites == "skip":
             return Sites(view.tau, view.nu), np.array([[zero, zero], [zero, zero]])
         if self.negative_sites == "small_variance":
-            # a site of no precision at all has no mean that could be kept
+            # a site without precision has no mean
             safe = np.where(where, np.minimum(sites.tau, -_NO_PRECISION / view.variance), 1.0)
             mean, precision = sites.nu / safe, 1.0 / self.small_variance
             by_site = np.array([[zero, zero], [-mean * precision / safe, precision / safe]])
@@ -179,10 +186,6 @@ class EP(Rule):
     @override
     def plain_only(self) -> bool:
         return self.negative_sites == "raise"
-
-    @override
-    def scales(self, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
-        return cavity_scales(likelihood, y, view, self.evidence_order)
 
     @override
     def check(self, likelihood: Likelihood) -> None:
@@ -221,9 +224,6 @@ class PL(Rule):
     name: ClassVar[str] = "pl"
     warm_up: ClassVar[int] = 3
 
-    def __post_init__(self) -> None:
-        _check_evidence_order(self.evidence_order)
-
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
         """τ = A²/Ω, ν = A(y − b)/Ω: paper eqs. (10), (13), (14)."""
         at = Marginals(view.mean, view.variance)
@@ -232,7 +232,7 @@ class PL(Rule):
 
     @override
     def set_sites(self, likelihood: Likelihood, y: Array, view: SiteView) -> tuple[Sites, np.ndarray]:
-        # without the derivatives that only Newton's method needs: half the time
+        # this omits the derivatives, which only Newton's method needs, and takes half the time
         if not isinstance(likelihood, BinaryLikelihood):
             return super().set_sites(likelihood, y, view)
         plus, minus = likelihood.slopes(view.mean, view.variance)
@@ -242,28 +242,23 @@ class PL(Rule):
         return Sites(tau, nu), np.zeros(np.shape(tau), dtype=bool)
 
     def propose_cautiously(self, likelihood: Likelihood, y: Array, view: SiteView) -> Sites:
-        """With curvature max(−h_y, −g₊g₋).
+        """Sites with the curvature max(−h_y, −g₊g₋).
 
-        A badly misclassified point keeps a real pull while its own precision goes to zero; from
-        the prior, many such pulls with nothing to hold them throw the mean out of reach.
+        The slope of a badly misclassified point stays large while its precision goes to zero. At the
+        prior many such points together would move the mean too far.
         """
         at = Marginals(view.mean, view.variance)
         response = likelihood.regression(y, *at)
-        curvature = (
-            np.maximum(response.rho, -response.g_by_m) if likelihood.has_density else response.rho
-        )
-        return set_sites(at, response._replace(rho=curvature))
+        if likelihood.has_density:
+            response = response._replace(rho=np.maximum(response.rho, -response.g_by_m))
+        return set_sites(at, response)
 
     @override
     def changes(self, likelihood: Likelihood, y: Array, at: Marginals) -> list[Change]:
         return likelihood.regression_changes(y, *at)
 
-    @override
-    def scales(self, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
-        return cavity_scales(likelihood, y, view, self.evidence_order)
-
     def check(self, likelihood: Likelihood) -> None:
-        """PL can use every likelihood."""
+        """Accept every likelihood."""
 
 
 #: The rules by name, as ``inference="pl"``.
@@ -272,7 +267,7 @@ REGISTRY: dict[str, type[Rule]] = {rule.name: rule for rule in (PL, EP, Laplace)
 
 def _density_response(likelihood: Likelihood, y: Array, at: Marginals) -> Response:
     """Slope g_y and curvature −h_y, for the rules that work with the density."""
-    assert isinstance(likelihood, BinaryLikelihood)  # Rule.check has seen to it
+    assert isinstance(likelihood, BinaryLikelihood)  # which Rule.check ensures
     jet = likelihood.jet(y, at.mean, at.variance)
     return Response(jet.g, -jet.h, jet.h, jet.g_by_v, -jet.c, -jet.h_by_v)
 
@@ -283,8 +278,3 @@ def _need_density(rule: Rule, likelihood: Likelihood) -> None:
             f"inference={rule.name!r} needs a density p(y|f), and the {likelihood.name} likelihood has "
             "only conditional moments: use inference='pl'."
         )
-
-
-def _check_evidence_order(order: int | None) -> None:
-    if order is not None:
-        check_order(order, "evidence_order")
