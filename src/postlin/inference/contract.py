@@ -17,7 +17,8 @@ from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
 from postlin.linalg.arrays import Matrix
 from postlin.linalg.krylov import gmres, spectral_radius
-from postlin.rules.sites import SiteRule, Sites
+from postlin.rules.joint_sites import JointProposal
+from postlin.rules.sites import Proposal, SiteRule, Sites
 
 #: Relative accuracy of the linear solves far from the solution, and near it.
 _ROUGH, _FINE = 1e-2, 1e-6
@@ -68,23 +69,11 @@ class Posterior(ABC):
         return not {"_factor", "correlation"} & self.__dict__.keys()
 
 
-class Proposed(Protocol):
-    """The sites that a rule proposes."""
-
-    @property
-    def sites(self) -> Sites:
-        """The proposed sites."""
-
-    @property
-    def overruled(self) -> np.ndarray:
-        """Which of them a policy has changed."""
-
-
 class Iterate(ABC):
     """Sites with their posterior, and the sites that the rule proposes there."""
 
     posterior: Posterior
-    proposal: Proposed
+    proposal: Proposal | JointProposal
 
     @property
     @abstractmethod
@@ -155,7 +144,7 @@ class Problem(ABC, Generic[I]):
         return iterate if np.isfinite(iterate.size) else None
 
     @abstractmethod
-    def prior_proposal(self) -> Proposed:
+    def prior_proposal(self) -> Proposal | JointProposal:
         """The sites that the rule proposes at the prior."""
 
     @abstractmethod

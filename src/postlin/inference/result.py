@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -131,16 +131,21 @@ class Approximation(ABC, Generic[Start]):
         )
 
 
-class Adjoint(Protocol):
-    """The solution of the adjoint equation, from which the gradient follows."""
+class Adjoint(NamedTuple):
+    """The arrays from which the gradient of log Z follows, given the posterior.
 
-    @property
-    def correction(self) -> float:
-        """The change of log Z, to first order, from the present sites to the fixed point."""
+    ``mean_bar`` and ``variance_bar`` are total derivatives of log Z by the marginals that K makes at
+    fixed sites, ``by_parameters`` those by the likelihood's parameters, and ``correction`` is the
+    change of log Z, to first order, from the present sites to the fixed point.
+    """
+
+    mean_bar: Array
+    variance_bar: Array
+    by_parameters: Array
+    correction: float
 
 
 P = TypeVar("P")
-A = TypeVar("A", bound=Adjoint)
 
 
 def _no_hyperparameters(approximation: object, adjoint: object) -> Array:
@@ -148,13 +153,13 @@ def _no_hyperparameters(approximation: object, adjoint: object) -> Array:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SiteApproximation(Approximation[Sites], Generic[P, I, A]):
+class SiteApproximation(Approximation[Sites], Generic[P, I]):
     """The approximation that sites make at the last iterate of the solver."""
 
     problem: P
     iterate: I
     #: From this approximation and its adjoint to the derivatives by the free log-parameters.
-    pull_back: Callable[[Self, A], Array] = _no_hyperparameters
+    pull_back: Callable[[Self, Adjoint], Array] = _no_hyperparameters
 
     @property
     def mean(self) -> Array:
@@ -187,7 +192,7 @@ class SiteApproximation(Approximation[Sites], Generic[P, I, A]):
         return self.sites.tau, self.sites.nu
 
     @abstractmethod
-    def adjoint(self, accuracy: float) -> A:
+    def adjoint(self, accuracy: float) -> Adjoint:
         """The solution of the adjoint equation, to a relative accuracy."""
 
     @override

@@ -6,10 +6,10 @@ import numpy as np
 from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
 
 from postlin._typing import Array, override
-from postlin.inference.joint.evidence import JointAdjoint, JointApproximation, PullBack
+from postlin.inference.joint.evidence import JointApproximation, PullBack
 from postlin.inference.joint.posterior import JointPrior
 from postlin.inference.joint.problem import JointProblem
-from postlin.inference.result import Record
+from postlin.inference.result import Adjoint, Record
 from postlin.inference.solver import solve
 from postlin.kernels import (
     Gram,
@@ -133,7 +133,7 @@ class _PullBack:
     grams: list[Gram]
     splits: list[WhiteSplit | None]
 
-    def __call__(self, found: JointApproximation, adjoint: JointAdjoint) -> Array:
+    def __call__(self, found: JointApproximation, adjoint: Adjoint) -> Array:
         problem, iterate = found.problem, found.iterate
         by_kernels = iterate.posterior.pull_back(adjoint.mean_bar, adjoint.variance_bar)
         slopes: list[float] = []

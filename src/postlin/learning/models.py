@@ -11,9 +11,9 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array, override
-from postlin.inference.exact.evidence import Adjoint, ExactApproximation, PullBack
+from postlin.inference.exact.evidence import ExactApproximation, PullBack
 from postlin.inference.exact.problem import ExactProblem
-from postlin.inference.result import EXACT, Approximation, Record, warnings_about
+from postlin.inference.result import EXACT, Adjoint, Approximation, Record, warnings_about
 from postlin.inference.solver import solve
 from postlin.kernels import (
     Gram,

@@ -41,12 +41,14 @@ NegativeSites = Literal["keep", "raise", "clamp", "skip", "small_variance"]
 class Rule(SiteRule):
     """How a site is set from the likelihood and the present posterior.
 
-    A subclass implements ``propose`` and ``check``. The class attributes tell the solvers what else
-    the rule needs.
+    A subclass implements ``propose``. The class attributes tell the solvers what else it needs.
     """
 
     #: The order of the quadrature that replaces the exact integral of the evidence, as in the paper.
     evidence_order: int | None = None
+
+    #: Whether the rule needs a density p(y|f) rather than conditional moments.
+    needs_density: ClassVar[bool] = True
 
     #: Whether sites depend on posterior variances, which cost as much as the factorisation.
     looks_at_variance: ClassVar[bool] = True
@@ -80,9 +82,13 @@ class Rule(SiteRule):
         """The scales of the sites in the evidence."""
         return cavity_scales(likelihood, y, view, self.evidence_order)
 
-    @abstractmethod
     def check(self, likelihood: Likelihood) -> None:
         """Raise ``ValueError`` where this rule cannot use the likelihood."""
+        if self.needs_density and not likelihood.has_density:
+            raise ValueError(
+                f"inference={self.name!r} needs a density p(y|f), and the {likelihood.name} likelihood "
+                "has only conditional moments: use inference='pl'."
+            )
 
     def check_inducing(self) -> None:
         """Raise ``ValueError`` where this rule cannot be used with inducing points."""
@@ -108,7 +114,7 @@ class Laplace(Rule):
 
     @override
     def check(self, likelihood: Likelihood) -> None:
-        _need_density(self, likelihood)
+        super().check(likelihood)
         if not getattr(likelihood, "differentiable", False):
             raise ValueError(
                 f"inference='laplace' cannot use the {likelihood.name} likelihood: its gradient is "
@@ -155,10 +161,9 @@ class EP(Rule):
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
         """Moment matching at the cavity."""
         if not (view.gap > 0).all():
-            gaps, variances = np.atleast_1d(view.gap), np.atleast_1d(view.variance)
-            worst = int(np.flatnonzero(~(gaps > 0))[0])
-            gap = gaps[worst]
-            raise ImproperCavityError(worst, float(variances[worst] / gap) if gap else np.inf)
+            first = int(np.flatnonzero(~(np.atleast_1d(view.gap) > 0))[0])
+            variance, gap = (np.atleast_1d(part)[first] for part in (view.variance, view.gap))
+            raise ImproperCavityError(first, float(variance / gap) if gap else np.inf)
         cavity = view.cavity
         response = _density_response(likelihood, y, cavity)
         sites = set_sites(cavity, response)
@@ -173,7 +178,7 @@ class EP(Rule):
         """The sites that replace negative ones, and their derivatives by the replaced ones."""
         zero, one = np.zeros_like(sites.tau), np.ones_like(sites.tau)
         if self.negative_sites == "skip":
-            return Sites(view.tau, view.nu), np.array([[zero, zero], [zero, zero]])
+            return Sites(view.tau, view.nu), np.zeros((2, 2, *zero.shape))
         if self.negative_sites == "small_variance":
             # a site without precision has no mean
             safe = np.where(where, np.minimum(sites.tau, -_NO_PRECISION / view.variance), 1.0)
@@ -186,10 +191,6 @@ class EP(Rule):
     @override
     def plain_only(self) -> bool:
         return self.negative_sites == "raise"
-
-    @override
-    def check(self, likelihood: Likelihood) -> None:
-        _need_density(self, likelihood)
 
     @override
     def check_inducing(self) -> None:
@@ -222,6 +223,7 @@ class PL(Rule):
 
     evidence_order: int | None = None
     name: ClassVar[str] = "pl"
+    needs_density: ClassVar[bool] = False
     warm_up: ClassVar[int] = 3
 
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
@@ -257,9 +259,6 @@ class PL(Rule):
     def changes(self, likelihood: Likelihood, y: Array, at: Marginals) -> list[Change]:
         return likelihood.regression_changes(y, *at)
 
-    def check(self, likelihood: Likelihood) -> None:
-        """Accept every likelihood."""
-
 
 #: The rules by name, as ``inference="pl"``.
 REGISTRY: dict[str, type[Rule]] = {rule.name: rule for rule in (PL, EP, Laplace)}
@@ -270,11 +269,3 @@ def _density_response(likelihood: Likelihood, y: Array, at: Marginals) -> Respon
     assert isinstance(likelihood, BinaryLikelihood)  # which Rule.check ensures
     jet = likelihood.jet(y, at.mean, at.variance)
     return Response(jet.g, -jet.h, jet.h, jet.g_by_v, -jet.c, -jet.h_by_v)
-
-
-def _need_density(rule: Rule, likelihood: Likelihood) -> None:
-    if not likelihood.has_density:
-        raise ValueError(
-            f"inference={rule.name!r} needs a density p(y|f), and the {likelihood.name} likelihood has "
-            "only conditional moments: use inference='pl'."
-        )

@@ -87,7 +87,7 @@ class JointLaplace(JointRule):
 
 def joint_rule(inference: object) -> JointRule:
     """``inference`` itself where it is a joint rule, or else the joint rule of the same name."""
-    return inference if isinstance(inference, JointRule) else REGISTRY[str(_name(inference))]()
+    return inference if isinstance(inference, JointRule) else REGISTRY[_name(inference)]()
 
 
 def binary_counterpart(inference: object) -> object:
@@ -95,8 +95,8 @@ def binary_counterpart(inference: object) -> object:
     return inference.name if isinstance(inference, JointRule) else inference
 
 
-def _name(inference: object) -> object:
-    return inference if isinstance(inference, str) else getattr(inference, "name", None)
+def _name(inference: object) -> str:
+    return str(getattr(inference, "name", inference))
 
 
 def check_joint(likelihood: object, inference: object, schedule: object, fold_noise: bool) -> None:

@@ -135,8 +135,10 @@ class ByRegression(JointProposal):
         d_explained = half + np.swapaxes(half, 1, 2)
         stretch = _stretches(D).reshape(D, D * size)
         turn = (X @ stretch).reshape(b, D, D, size)
-        P = _both_sides(N, d_explained) - turn - np.swapaxes(turn, 1, 2)
-        along = (pull[:, None] @ d_explained.reshape(b, D, D * size)).reshape(b, D, size)
+        flat = d_explained.reshape(b, D, D * size)
+        left = np.swapaxes((N @ flat).reshape(b, D, D, size), 1, 2).reshape(b, D, D * size)
+        P = (N @ left).reshape(b, D, D, size) - turn - np.swapaxes(turn, 1, 2)
+        along = (pull[:, None] @ flat).reshape(b, D, size)
         q = N @ (along + d_slopes[np.arange(b), y])
         q -= (pull @ stretch).reshape(b, D, size)
         q[:, :, :D] += X
@@ -186,22 +188,23 @@ class JointAtMode(JointProposal):
 
 
 @cache
-def _triangle(D: int) -> tuple[np.ndarray, np.ndarray, Array]:
-    """Rows and columns of the lower triangle, and √2 for entries that count twice, else 1."""
+def _triangle(D: int) -> tuple[np.ndarray, np.ndarray, Array, Array]:
+    """Rows and columns of the lower triangle; √2 for entries that count twice, else 1; and √½ or ½."""
     rows, columns = np.tril_indices(D)
-    return rows, columns, np.where(rows == columns, 1.0, np.sqrt(2.0))
+    own = rows == columns
+    return rows, columns, np.where(own, 1.0, np.sqrt(2.0)), np.where(own, 0.5, 1.0 / np.sqrt(2.0))
 
 
 def packed(vector: Array, matrix: Array) -> Array:
-    """One array from arrays (n, D, ...) and symmetric (n, D, D, ...)."""
-    rows, columns, counts = _triangle(vector.shape[1])
+    """Vectors (n, D, ...) and symmetric matrices (n, D, D, ...) in one array."""
+    rows, columns, counts, _ = _triangle(vector.shape[1])
     triangle = matrix[:, rows, columns] * counts.reshape(-1, *[1] * (vector.ndim - 2))
     return np.concatenate([vector, triangle], axis=1)
 
 
 def unpacked(flat: Array, D: int) -> tuple[Array, Array]:
-    """The vector (n, D) and the matrix (n, D, D)."""
-    rows, columns, counts = _triangle(D)
+    """The vectors (n, D) and the matrices (n, D, D) from arrays that ``packed`` made."""
+    rows, columns, counts, _ = _triangle(D)
     matrix = np.empty((len(flat), D, D))
     matrix[:, rows, columns] = matrix[:, columns, rows] = flat[:, D:] / counts
     return flat[:, :D], matrix
@@ -210,26 +213,16 @@ def unpacked(flat: Array, D: int) -> tuple[Array, Array]:
 @cache
 def _stretches(D: int) -> Array:
     """The change of a Cholesky factor, in its units, for every packed direction: (D, D, directions)."""
-    rows, columns, counts = _triangle(D)
+    rows, columns, _, halves = _triangle(D)
     stretch = np.zeros((D, D, D + len(rows)))
-    stretch[rows, columns, D + np.arange(len(rows))] = np.where(rows == columns, 0.5, 1.0 / counts)
+    stretch[rows, columns, D + np.arange(len(rows))] = halves
     return stretch
 
 
 def _by_direction(responses: Array, place: np.ndarray) -> Array:
     """(d log p̄_c, d(p̄_c G_c)/p̄_c) for every packed direction: (b, C, D + 1, directions)."""
     D = responses.shape[2]
-    rows, columns, _ = _triangle(D)
-    scale = _stretches(D)[rows, columns, D:].diagonal()
+    rows, columns, _, halves = _triangle(D)
     by_shift = responses[:, :, :, place[:, 0]]
-    by_stretch = responses[:, :, rows[:, None], place[columns + 1]] * scale[:, None]
+    by_stretch = responses[:, :, rows[:, None], place[columns + 1]] * halves[:, None]
     return np.swapaxes(np.concatenate([by_shift, by_stretch], axis=2), 2, 3)
-
-
-def _both_sides(N: Array, matrices: Array) -> Array:
-    """N M N for symmetric N and M, (b, D, D, directions)."""
-    b, D, _, size = matrices.shape
-    left = (N @ matrices.reshape(b, D, D * size)).reshape(b, D, D, size)
-    turned = np.swapaxes(left, 1, 2).reshape(b, D, D * size)
-    product: Array = (N @ turned).reshape(b, D, D, size)
-    return product

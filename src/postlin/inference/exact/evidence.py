@@ -8,13 +8,12 @@ the sites; PL's and Laplace's are not, so their gradient needs this implicit par
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from postlin._typing import Array, Marginals, override
 from postlin.inference.exact.problem import ExactIterate, ExactMap, ExactProblem
-from postlin.inference.result import EXACT, SiteApproximation
+from postlin.inference.result import EXACT, Adjoint, SiteApproximation
 from postlin.likelihoods.base import BinaryLikelihood
 from postlin.likelihoods.conditional_moments import ConditionalMoments
 from postlin.linalg.arrays import Matrix, as_matrix, on_host, place_of
@@ -23,20 +22,6 @@ from postlin.rules.scales import SiteScales
 
 #: The evidence of EP is unusable where the residual is above the tolerance and above this.
 _LOST = 0.1
-
-
-class Adjoint(NamedTuple):
-    """The vectors from which the gradient of log Z follows, given the posterior.
-
-    ``mean_bar`` and ``variance_bar`` are total derivatives of log Z by the marginals that K makes at
-    fixed sites, ``by_parameters`` those by the likelihood's parameters, and ``correction`` is the
-    change of log Z, to first order, from the present sites to the fixed point.
-    """
-
-    mean_bar: Array
-    variance_bar: Array
-    by_parameters: Array
-    correction: float
 
 
 def adjoint_at(
@@ -72,7 +57,7 @@ PullBack = Callable[["ExactApproximation", Adjoint], Array]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ExactApproximation(SiteApproximation[ExactProblem, ExactIterate, Adjoint]):
+class ExactApproximation(SiteApproximation[ExactProblem, ExactIterate]):
     """The approximation that exact inference makes for two classes, or for conditional moments."""
 
     is_plain: bool = False  # whether the schedule prescribes the number of iterations

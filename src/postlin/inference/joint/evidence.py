@@ -2,8 +2,8 @@
 
     log Z = log ∫ prior Π sites + Σᵢ [log ∫ p(yᵢ|u) cavity(u) du − log ∫ site(u) cavity(u) du],
 
-in units of the marginal: with Γ = I − Lᵀ T L the cavity is N(m + L o, L Γ⁻¹ Lᵀ), o = −Γ⁻¹ Lᵀ(ν − T m).
-Laplace matches site and likelihood at the mode.
+where in units of the marginal, with Γ = I − Lᵀ T L, the cavity is N(m + L o, L Γ⁻¹ Lᵀ) and o is
+−Γ⁻¹ Lᵀ(ν − T m). Laplace matches site and likelihood at the mode instead.
 """
 
 from collections.abc import Callable
@@ -17,13 +17,13 @@ from scipy.special import log_softmax
 from postlin._typing import Array, override
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.joint.problem import JointIterate, JointMap, JointProblem, flat
-from postlin.inference.result import SiteApproximation
+from postlin.inference.result import Adjoint, SiteApproximation
 from postlin.likelihoods.softmax import label_slopes
 from postlin.linalg.blocks import half_lower, inverted, outer, symmetric, times, transposed
 
 
 class JointScales(NamedTuple):
-    """The points' terms of log Z, and derivatives of log Z at fixed K by b, E, P and q."""
+    """Each point's term of log Z, and the derivatives of log Z at fixed K by b, E, P and q."""
 
     value: Array
     by_mean: Array
@@ -98,17 +98,9 @@ def _at_mode(problem: JointProblem, iterate: JointIterate) -> JointScales:
     return JointScales(value, by_b, zero, zero - 0.5 * np.eye(len(zero[0])), np.zeros_like(by_b))
 
 
-class JointAdjoint(NamedTuple):
-    """Total derivatives of log Z by the marginals, and the change of log Z to the fixed point."""
-
-    mean_bar: Array
-    variance_bar: Array
-    correction: float
-
-
 def adjoint_at(
     problem: JointProblem, iterate: JointIterate, scales: JointScales, accuracy: float
-) -> JointAdjoint:
+) -> Adjoint:
     """Solve the adjoint of the fixed-point equation to a relative accuracy."""
     linearised = JointMap(problem, iterate)
     seed = linearised.posterior_adjoint(scales.by_mean, scales.by_spread)
@@ -116,19 +108,17 @@ def adjoint_at(
     adjoint, _ = linearised.solve_transposed(seed, rtol=accuracy)
     b, E = iterate.proposal.pull_back(*iterate.split(adjoint))
     up = transposed(np.linalg.inv(iterate.view.root))
-    return JointAdjoint(
-        times(up, scales.by_mean + b),
-        symmetric(up @ (scales.by_spread + E) @ transposed(up)),
-        float(adjoint @ iterate.residual),
-    )
+    by_variance = symmetric(up @ (scales.by_spread + E) @ transposed(up))
+    correction = float(adjoint @ iterate.residual)
+    return Adjoint(times(up, scales.by_mean + b), by_variance, np.zeros(0), correction)
 
 
 #: From an approximation and its adjoint to the derivatives by the free log-parameters.
-PullBack = Callable[["JointApproximation", JointAdjoint], Array]
+PullBack = Callable[["JointApproximation", Adjoint], Array]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class JointApproximation(SiteApproximation[JointProblem, JointIterate, JointAdjoint]):
+class JointApproximation(SiteApproximation[JointProblem, JointIterate]):
     """The approximation that joint inference makes over the contrasts of all classes."""
 
     @cached_property
@@ -141,7 +131,7 @@ class JointApproximation(SiteApproximation[JointProblem, JointIterate, JointAdjo
         return log_evidence(self.problem, self.iterate, self._scales)
 
     @override
-    def adjoint(self, accuracy: float) -> JointAdjoint:
+    def adjoint(self, accuracy: float) -> Adjoint:
         return adjoint_at(self.problem, self.iterate, self._scales, accuracy)
 
     def spectral_radius(self) -> float:
