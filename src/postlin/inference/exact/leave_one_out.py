@@ -69,7 +69,8 @@ def _moves(problem: ExactProblem, view: SiteView, rows: slice, covariance: Array
         return np.full_like(mean, np.inf)
     d_tau = wanted.tau - view.tau
     d_shift = wanted.nu - view.nu - mean * d_tau
-    return np.maximum(variance * np.abs(d_tau), np.sqrt(variance) * np.abs(d_shift))
+    moves: Array = np.maximum(variance * np.abs(d_tau), np.sqrt(variance) * np.abs(d_shift))
+    return moves
 
 
 def _without(
