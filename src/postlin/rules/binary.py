@@ -159,7 +159,7 @@ class EP(Rule):
         super().__post_init__()
 
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
-        """Moment matching at the cavity."""
+        """The sites with which cavity × site has the moments of cavity × likelihood."""
         if not (view.gap > 0).all():
             first = int(np.flatnonzero(~(np.atleast_1d(view.gap) > 0))[0])
             variance, gap = (np.atleast_1d(part)[first] for part in (view.variance, view.gap))
@@ -227,7 +227,7 @@ class PL(Rule):
     warm_up: ClassVar[int] = 3
 
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
-        """τ = A²/Ω, ν = A(y − b)/Ω: paper eqs. (10), (13), (14)."""
+        """The sites τ = A²/Ω, ν = A(y − b)/Ω of paper eqs. (10), (13), (14)."""
         at = Marginals(view.mean, view.variance)
         response = likelihood.regression(y, *at)
         return AtMarginal(set_sites(at, response), at, response)
@@ -265,7 +265,7 @@ REGISTRY: dict[str, type[Rule]] = {rule.name: rule for rule in (PL, EP, Laplace)
 
 
 def _density_response(likelihood: Likelihood, y: Array, at: Marginals) -> Response:
-    """Slope g_y and curvature −h_y, for the rules that work with the density."""
+    """Slope g_y and curvature −h_y, for the rules that use the density."""
     assert isinstance(likelihood, BinaryLikelihood)  # which Rule.check ensures
     jet = likelihood.jet(y, at.mean, at.variance)
     return Response(jet.g, -jet.h, jet.h, jet.g_by_v, -jet.c, -jet.h_by_v)

@@ -1,4 +1,4 @@
-"""Rules for many classes jointly: PL, and Laplace beside it."""
+"""The rules for many classes jointly: PL and Laplace."""
 
 from abc import abstractmethod
 from dataclasses import dataclass

@@ -172,7 +172,7 @@ class JointAtMode(JointProposal):
         return cls(view, curvature, scaled[np.arange(len(y)), y] - middle, p, scaled, middle)
 
     def change(self, b: Array, E: Array) -> tuple[Array, Array]:
-        """Only the mean matters: P is the change of the curvature W, and dν − dW m = 0."""
+        """Only the mean matters: P is the change of W, and q is 0 since dν = d(W m + g) = dW m."""
         d_f = np.einsum("ncd,nd->nc", self.scaled, b)
         d_p = self.p * (d_f - np.sum(self.p * d_f, axis=1, keepdims=True))
         across = outer(np.einsum("nc,ncd->nd", d_p, self.scaled), self.middle)

@@ -81,7 +81,7 @@ def mode_scales(likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
 
 
 def _by_quadrature(likelihood: BinaryLikelihood, y: Array, view: SiteView, order: int) -> SiteScales:
-    """log E[p(y|f)/site(f)] over the posterior marginal by Gauss–Hermite quadrature: the paper's."""
+    """log E[p(y|f)/site(f)] over the posterior marginal by the paper's Gauss–Hermite quadrature."""
     x, weights = gauss_hermite(order)
     m, v, tau, nu = (part[:, None] for part in view[:4])
     sigma = np.sqrt(v)
