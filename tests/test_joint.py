@@ -18,13 +18,14 @@ from postlin import GPClassifier
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.joint.evidence import adjoint_at, log_evidence, scales_at
 from postlin.inference.joint.posterior import JointPosterior, JointPrior
-from postlin.inference.joint.problem import JointMap, JointProblem, JointView
+from postlin.inference.joint.problem import JointMap, JointProblem
 from postlin.inference.solver import solve
 from postlin.learning.joint_model import JointSitePath
-from postlin.likelihoods.softmax import SoftmaxMoments, contrasts, normal_nodes
+from postlin.likelihoods.softmax import Nodes, SoftmaxMoments, contrasts, normal_nodes
 from postlin.linalg import threads as batches
 from postlin.linalg.blocks import symmetric
 from postlin.rules.joint import REGISTRY, JointLaplace, JointPL
+from postlin.rules.joint_sites import JointView
 from postlin.rules.sites import Sites
 from postlin.rules.weights import JointWeights
 from postlin.schedules import Parallel
@@ -92,7 +93,7 @@ def test_sites_are_statistical_linear_regression_of_the_label(C, seed):
     problem = problem_of(np.eye(6), y, C, JointPL())
     proposal = problem.propose(view)
     sites = proposal.sites
-    H, (z, w) = problem.H, problem.nodes
+    H, z, w = problem.nodes
     for i in range(6):  # in units of the marginal, where the regression is on z
         p = softmax((view.mean[i] + z @ view.root[i].T) @ H.T, axis=1)
         p_bar = w @ p
@@ -153,7 +154,7 @@ def test_cautious_sites_of_hopeless_points_are_finite(C, spread):
     mean = 50.0 * spread * rng.normal(size=(n, D))
     view = JointView(mean, spread * np.broadcast_to(np.eye(D), (n, D, D)), *view[2:])
     problem = problem_of(np.eye(n), y, C, JointPL())
-    tau, nu = JointPL().propose_cautiously(y, view.mean, view.root, problem.H, *problem.nodes)
+    tau, nu = JointPL().propose_cautiously(problem.nodes, y, view)
     assert np.isfinite(tau).all()
     assert np.isfinite(nu).all()
     values = np.linalg.eigvalsh(tau)
@@ -236,7 +237,7 @@ def test_softmax_moments_against_monte_carlo():
     view, _ = random_view(4, 4, 7)
     root = np.minimum(np.abs(view.root), 1.5) * np.sign(view.root)
     H = contrasts(4)
-    moments = SoftmaxMoments.at(view.mean, root, H, *normal_nodes(3, 4096))
+    moments = SoftmaxMoments.at(view.mean, root, Nodes.of(4, 4096))
     z = np.random.default_rng(0).standard_normal((400_000, 3))
     for i in range(4):
         p = softmax((view.mean[i] + z @ root[i].T) @ H.T, axis=1)

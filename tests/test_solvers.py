@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 import postlin
 from postlin import Sites
 from postlin.estimator.parameters import default_kernel
+from postlin.inference.contract import Jacobian
 from postlin.inference.exact.evidence import adjoint_at
-from postlin.inference.newton import newton_step
 from postlin.inference.result import EXACT
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import ExactModel, SitePath
@@ -94,7 +94,7 @@ class ArcTangent:
 
     def step(self):
         size = float(np.abs(self.residual).max())
-        return newton_step(self, self.residual, size, np.inf)
+        return Jacobian.newton_step(self, self.residual, size, np.inf)
 
 
 def test_a_step_that_would_lead_farther_away_is_made_shorter():

@@ -110,8 +110,7 @@ class JointFit(Fit):
         return self._softmax(mean, root)
 
     def _softmax(self, mean: Array, root: Array) -> Array:
-        problem = self.approximation_.problem
-        log_p = SoftmaxMoments.at(mean, root, problem.H, *problem.nodes).log_mean
+        log_p = SoftmaxMoments.at(mean, root, self.approximation_.problem.nodes).log_mean
         normalised: Array = log_p - logsumexp(log_p, axis=1, keepdims=True)
         return normalised
 

@@ -4,17 +4,8 @@ import warnings
 
 import numpy as np
 
-from postlin import likelihoods, rules, schedules
+from postlin import _validation, likelihoods, rules, schedules
 from postlin._typing import Array
-from postlin._validation import (
-    MATRICES,
-    as_object,
-    check_covariance,
-    check_prior_mean,
-    check_targets,
-    check_tolerance,
-    check_weights,
-)
 from postlin.inference.exact.evidence import ExactApproximation
 from postlin.inference.exact.problem import ExactProblem
 from postlin.inference.result import warnings_about
@@ -27,7 +18,7 @@ from postlin.rules.sites import Sites
 from postlin.rules.weights import UNIT, Observations
 from postlin.schedules import Schedule
 
-#: The default tolerance of the scaled residual, and the most factorisations spent on reaching it.
+#: The default tolerance of the residual, and the default limit on the number of factorisations.
 TOL = 1e-8
 MAX_ITER = 60
 
@@ -51,7 +42,7 @@ def infer(
     ----------
     K : array of shape (n, n)
         Prior covariance of the latent values, the white-noise term included. Where it is a PyTorch
-        tensor or a CuPy array all matrices stay on its device; vectors are NumPy's all the same.
+        tensor or a CuPy array all matrices stay on its device; vectors are NumPy arrays in any case.
     y : array of shape (n,)
         Labels −1 and +1; any real numbers for ``ConditionalMoments``.
     likelihood : "probit", "logit", "noisy_threshold" or a likelihood object
@@ -61,16 +52,16 @@ def infer(
         regression at the posterior marginal), expectation propagation (moment matching at the cavity)
         or Laplace's method (curvature at the mode).
     schedule : "parallel", "sequential", "hybrid" or a schedule object with options
-        In which order sites are updated: all from one posterior, one after another with the posterior
-        updated in between, or first one after another and then all at once.
+        In which order sites are updated: all from the same posterior, one after another with the
+        posterior updated in between, or first one after another and then all at once.
     weights : array of shape (n,), optional
-        How many observations of its latent value each label stands for; one if not given.
+        The number of observations of its latent value that each label stands for; one by default.
     prior_mean : float or array of shape (n,)
         The prior mean of the latent values.
     tol : float
         Inference has converged when no site moves by more than this, in units of its marginal.
     max_iter : int
-        The most Cholesky factorisations that are spent, including those of rejected steps.
+        The largest number of Cholesky factorisations, including those of rejected steps.
     start : Sites, optional
         Where to begin, for example the ``sites`` of a similar problem.
 
@@ -84,26 +75,26 @@ def infer(
     (True, -3.8495)
 
     """
-    K = check_covariance(K, MATRICES)
+    K = _validation.check_covariance(K, _validation.MATRICES)
     n = K.shape[0]
     problem = ExactProblem(
         K,
-        check_prior_mean(prior_mean, n),
-        check_targets(y, n),
-        as_object(likelihood, likelihoods.REGISTRY, Likelihood, "likelihood"),
-        as_object(inference, rules.REGISTRY, Rule, "inference"),
-        UNIT if weights is None else Observations(check_weights(weights, n)),
+        _validation.check_prior_mean(prior_mean, n),
+        _validation.check_targets(y, n),
+        _validation.as_object(likelihood, likelihoods.REGISTRY, Likelihood, "likelihood"),
+        _validation.as_object(inference, rules.REGISTRY, Rule, "inference"),
+        UNIT if weights is None else Observations(_validation.check_weights(weights, n)),
     )
     problem.rule.check(problem.likelihood)
     problem.likelihood.check_targets(problem.y)
-    order = as_object(schedule, schedules.REGISTRY, Schedule, "schedule")
+    order = _validation.as_object(schedule, schedules.REGISTRY, Schedule, "schedule")
     order.check(place_of(K))
-    check_tolerance(tol, max_iter)
+    _validation.check_tolerance(tol, max_iter)
     sites = check_start(start, n)
     with blas_threads(n):
         iterate, record = solve(problem, order, start=sites, tol=tol, max_iter=max_iter)
-    can_sweep = place_of(K).is_host
-    for message in warnings_about(record, problem.rule, order, tol, max_iter, can_sweep=can_sweep):
+    on_cpu = place_of(K).is_host
+    for message in warnings_about(record, problem.rule, order, tol, max_iter, can_sweep=on_cpu):
         warnings.warn(message, stacklevel=2)
     return ExactApproximation(record, problem, iterate)
 
@@ -121,6 +112,6 @@ def check_start(start: object, n: int) -> Sites | None:
             f"start must hold sites for {n} points, got tau of shape {sites.tau.shape} and nu of "
             f"shape {sites.nu.shape}."
         )
-    if not (np.isfinite(sites.tau).all() and np.isfinite(sites.nu).all()):
+    if not sites.are_finite():
         raise ValueError("start holds NaN or infinity; pass start=None for a cold start.")
     return sites

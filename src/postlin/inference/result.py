@@ -1,26 +1,29 @@
 """What inference returns, whatever its kind: an approximation, and the record of how it was reached."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import Generic, Self, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from postlin._typing import Array
+from postlin._typing import Array, override
 from postlin.exceptions import ConvergenceWarning
-from postlin.rules.sites import SiteRule
+from postlin.inference.contract import I
+from postlin.linalg.arrays import Matrix
+from postlin.rules.sites import SiteRule, Sites
 from postlin.schedules import Schedule
 
 #: What inference can start from: sites, or with inducing points a state.
 Start = TypeVar("Start")
 
-#: The relative tolerance of the adjoint solve where nothing else is asked.
+#: The default relative tolerance of the adjoint solve.
 EXACT = 1e-11
 
 
 @dataclass(repr=False)
 class History:
-    """What happened, iteration by iteration: residuals and posterior means."""
+    """The residual and the posterior means of every iteration."""
 
     residuals: list[float] = field(default_factory=list)
     means: list[Array] = field(default_factory=list)
@@ -39,13 +42,13 @@ class Record:
     n_iter: int
     n_factorisations: int
     history: History
-    overruled: np.ndarray  # sites that a policy of EP has changed at any time
-    unsolved: int = 0  # with inducing points: rows whose own equation was not solved in the last pass
+    overruled: np.ndarray  # which sites a policy of EP has changed at any time
+    unsolved: int = 0  # with inducing points: the number of rows not solved in the last pass
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Approximation(ABC, Generic[Start]):
-    """A Gaussian approximation of the posterior over latent values, and all that follows from it."""
+    """A Gaussian approximation of the posterior over latent values."""
 
     record: Record
 
@@ -70,24 +73,24 @@ class Approximation(ABC, Generic[Start]):
     @property
     @abstractmethod
     def kept(self) -> tuple[Array, Array]:
-        """The arrays from which the approximation can be made again."""
+        """The arrays that are stored, from which the approximation can be restored."""
 
     def without_gradient(self) -> Self:
-        """The approximation without what only the gradient by log-parameters needs."""
+        """The approximation without the arrays that only its gradient by log-parameters needs."""
         return self
 
     @property
     def converged(self) -> bool:
         """Whether the residual is below the tolerance.
 
-        Where the covariance is so ill-conditioned that rounding alone moves the residual by more,
-        up to 1e-6, that counts instead: compare ``residual``.
+        Where the covariance is so ill-conditioned that rounding alone causes a larger residual, of up
+        to 1e-6, that is the tolerance: compare ``residual``.
         """
         return self.record.converged
 
     @property
     def residual(self) -> float:
-        """The largest move that the rule still asks for, in units of the marginal."""
+        """The largest move from a site to the site that the rule proposes, in units of the marginal."""
         return self.record.residual
 
     @property
@@ -97,7 +100,7 @@ class Approximation(ABC, Generic[Start]):
 
     @property
     def is_unusable(self) -> bool:
-        """Whether inference ended so far from a fixed point that the evidence means nothing."""
+        """Whether inference ended so far from a fixed point that its evidence is unusable."""
         return False
 
     @property
@@ -112,12 +115,12 @@ class Approximation(ABC, Generic[Start]):
 
     @property
     def history(self) -> History:
-        """``history.residuals`` and ``history.means``, iteration by iteration."""
+        """The residual and the posterior means of every iteration."""
         return self.record.history
 
     @property
     def effort(self) -> str:
-        """What inference took, in words."""
+        """The cost of inference, in words."""
         return f"{self.n_factorisations} factorisations"
 
     def __repr__(self) -> str:
@@ -126,6 +129,82 @@ class Approximation(ABC, Generic[Start]):
             f"<{type(self).__name__}: {state}, residual {self.residual:.1e}, {self.effort}, "
             f"log evidence {self.log_evidence:.6g}>"
         )
+
+
+class Adjoint(NamedTuple):
+    """The arrays from which the gradient of log Z follows, given the posterior.
+
+    ``mean_bar`` and ``variance_bar`` are total derivatives of log Z by the marginals that K makes at
+    fixed sites, ``by_parameters`` those by the likelihood's parameters, and ``correction`` is the
+    change of log Z, to first order, from the present sites to the fixed point.
+    """
+
+    mean_bar: Array
+    variance_bar: Array
+    by_parameters: Array
+    correction: float
+
+
+P = TypeVar("P")
+
+
+def _no_hyperparameters(approximation: object, adjoint: object) -> Array:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SiteApproximation(Approximation[Sites], Generic[P, I]):
+    """The approximation that sites make at the last iterate of the solver."""
+
+    problem: P
+    iterate: I
+    #: From this approximation and its adjoint to the derivatives by the free log-parameters.
+    pull_back: Callable[[Self, Adjoint], Array] = _no_hyperparameters
+
+    @property
+    def mean(self) -> Array:
+        """Posterior means: of the latent values (n,), or jointly of the contrasts (n, C − 1)."""
+        return self.iterate.posterior.mean
+
+    @property
+    def variance(self) -> Array:
+        """Posterior variances (n,), or jointly the covariances of each point (n, C − 1, C − 1)."""
+        return self.iterate.posterior.variance
+
+    @property
+    def covariance(self) -> Matrix:
+        """The posterior covariance matrix, as an array of K's kind."""
+        return self.iterate.posterior.covariance
+
+    @property
+    def sites(self) -> Sites:
+        """The Gaussian factors, ``sites.tau`` and ``sites.nu``; pass them on as ``start``."""
+        return self.iterate.posterior.sites
+
+    @property
+    @override
+    def start(self) -> Sites:
+        return self.sites
+
+    @property
+    @override
+    def kept(self) -> tuple[Array, Array]:
+        return self.sites.tau, self.sites.nu
+
+    @abstractmethod
+    def adjoint(self, accuracy: float) -> Adjoint:
+        """The solution of the adjoint equation, to a relative accuracy."""
+
+    @override
+    def value_and_gradient(self, accuracy: float = EXACT) -> tuple[float, Array]:
+        adjoint = self.adjoint(accuracy)
+        # the correction holds near a fixed point, even one that is reached to a loose tolerance only
+        value = self.log_evidence + (adjoint.correction if self.converged else 0.0)
+        return value, self.pull_back(self, adjoint)
+
+    @override
+    def without_gradient(self) -> Self:
+        return replace(self, pull_back=_no_hyperparameters)
 
 
 def warnings_about(
@@ -138,7 +217,7 @@ def warnings_about(
     *,
     can_sweep: bool,
 ) -> list[Warning]:
-    """What a user must be told about an inference, each with what to do about it.
+    """The warnings that an inference calls for, each of which names a remedy.
 
     ``option`` is the name of the parameter that holds ``max_iter``; ``can_sweep`` tells whether the
     sequential schedule could solve the problem.

@@ -1,10 +1,10 @@
-"""Reaching the fixed point: sites that equal what the rule proposes at the posterior they make.
+"""The solver finds the fixed point: sites that equal what the rule proposes at their posterior.
 
-Far from the solution the solver makes strides: damped parallel steps or sequential sweeps, whose
-damping follows the angle between successive residuals. Iterates that swing to and fro need damping;
-iterates that creep past a near-fold, their residual growing for a while, do not. Near the solution it
-uses Newton's method with GMRES; where that fails, implicit steps of pseudo-time, ((1 + 1/t) I − J) s =
-residual, which are Newton steps for t → ∞ and damped strides for t → 0.
+Far from the solution it makes strides: damped parallel steps or sequential sweeps, whose damping
+follows the angle between successive residuals. Iterates that oscillate need damping. Iterates that pass
+a near-fold slowly, while their residual grows, do not. Near the solution it uses Newton's method with
+GMRES. Where that fails, it takes implicit steps of pseudo-time, ((1 + 1/t) I − J) s = residual, which
+are Newton steps for t → ∞ and damped strides for t → 0.
 """
 
 from typing import Generic
@@ -13,30 +13,30 @@ import numpy as np
 
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
-from postlin.inference.contract import I, Problem
+from postlin.inference.contract import I, Iterate, Problem
 from postlin.inference.result import History, Record
 from postlin.linalg.threads import keep_freed_memory
 from postlin.rules.sites import Sites
 from postlin.schedules import Schedule
 
-#: Newton's method is tried once the residual is below this.
+#: Newton's method is used where the residual is below this.
 _NEWTON_BELOW = 0.45
 #: A warm start with a larger residual than this is no better than a cold one.
 _WORTHWHILE = 1.0
-#: Pseudo-times: the longest after a failed Newton step, and the one beyond which all is Newton.
+#: The longest pseudo-time after a failed Newton step, and the one beyond which steps are Newton's.
 _RETRY_TIME, _LONG_TIME = 2.0, 32.0
-#: Damping of the first strides, and the least before giving up.
+#: The damping factor of the first stride, and the smallest that is tried.
 _FIRST_DAMPING, _LEAST_DAMPING = 0.5, 1e-3
-#: A residual that shows that the plain iteration has run away.
+#: Above this residual the plain iteration counts as diverged.
 _RUNAWAY = 1e50
 
 
 def solve(
     problem: Problem[I], schedule: Schedule, *, start: Sites | None, tol: float, max_iter: int
 ) -> tuple[I, Record]:
-    """The last iterate, and how it was reached: at the tolerance, or as the schedule's protocol says.
+    """The last iterate, at the tolerance or after the schedule's number of iterations, and the record.
 
-    ``max_iter`` is the most factorisations that are spent, including those of rejected steps.
+    ``max_iter`` limits the number of factorisations, including those of rejected steps.
     """
     search = _Search(problem, schedule, tol, max_iter)
     keep_freed_memory()
@@ -46,29 +46,19 @@ def solve(
         iterate = search.plain(start, max_iter, to_tolerance=True)
     else:
         iterate = search.run(start)
-    return iterate, Record(
-        search.done(iterate),
-        iterate.size,
-        search.n_iter,
-        search.n_factorisations,
-        search.history,
-        search.overruled,
-    )
+    counts = search.n_iter, search.n_factorisations
+    done, size = search.done(iterate), iterate.size
+    return iterate, Record(done, size, *counts, search.history, search.overruled)
 
 
 class _Search(Generic[I]):
     """The state of one solve."""
 
     def __init__(self, problem: Problem[I], schedule: Schedule, tol: float, budget: int) -> None:
-        self.problem = problem
-        self.schedule = schedule
-        self.tol = tol
-        self.budget = budget
-        self.damping = _FIRST_DAMPING
-        self.time = np.inf
-        self.n_iter = 0
-        self.n_sweeps = 0
-        self.n_factorisations = 0
+        self.problem, self.schedule = problem, schedule
+        self.tol, self.budget = tol, budget
+        self.damping, self.time = _FIRST_DAMPING, np.inf
+        self.n_iter = self.n_sweeps = self.n_factorisations = 0
         self.history = History()
         self._held: I | None = None
         self.overruled = np.zeros(len(problem.no_sites.nu), dtype=bool)
@@ -78,9 +68,9 @@ class _Search(Generic[I]):
         return iterate.size <= max(self.tol, iterate.rounding)
 
     def plain(self, start: Sites | None, iterations: int, *, to_tolerance: bool) -> I:
-        """Undamped iterations, from the prior if there is no start.
+        """The iterate after undamped iterations, from the prior if there is no start.
 
-        They end early only where the numbers break down.
+        They end early where the numbers break down, or at the tolerance if ``to_tolerance``.
         """
         iterate = self._evaluate(start) if start is not None else None
         for _ in range(iterations):
@@ -93,7 +83,7 @@ class _Search(Generic[I]):
         return iterate or self._from_nothing()
 
     def run(self, start: Sites | None) -> I:
-        """Strides and Newton steps, to the tolerance."""
+        """The iterate after strides and Newton steps to the tolerance."""
         warm = self._warm_start(start)
         is_newton = self.problem.rule.is_newton and not self.schedule.sweeps
         iterate = self._climb(warm) if is_newton else warm
@@ -122,21 +112,21 @@ class _Search(Generic[I]):
         return iterate
 
     def _evaluate(self, sites: Sites) -> I | None:
-        """The iterate at these sites. The iterate held before gives its memory for it."""
+        """The iterate at these sites, for which the last accepted iterate releases its memory."""
         if self._held is not None:
             self._held.posterior.release()
         self.n_factorisations += 1
         return self.problem.try_iterate(sites)
 
     def _warm_start(self, start: Sites | None) -> I | None:
-        """The iterate at the caller's sites, unless a cold start leads to something better."""
+        """The iterate at the caller's sites; None where a cold start is no worse."""
         if start is None:
             return None
         iterate = self._evaluate(start)
         return self._accept(iterate) if iterate is not None and iterate.size < _WORTHWHILE else None
 
     def _warmed_up(self, iterate: I) -> I:
-        """The iterate after cautious steps from a cold start, until the rule's own steps are safe."""
+        """The iterate after at most ``rule.warm_up`` cautious steps towards a small residual."""
         for _ in range(self.problem.rule.warm_up):
             if iterate.size < _NEWTON_BELOW or not self._may_go_on:
                 break
@@ -144,6 +134,7 @@ class _Search(Generic[I]):
         return iterate
 
     def _from_nothing(self) -> I:
+        """The iterate after one cautious step from the prior, as long as possible."""
         damping = 1.0
         while damping > _LEAST_DAMPING:
             iterate = self._cautious_step(None, damping)
@@ -156,10 +147,10 @@ class _Search(Generic[I]):
         )
 
     def _cautious_step(self, iterate: I | None, damping: float) -> I | None:
-        """A parallel step from an iterate or from the prior; None where it leads nowhere.
+        """The iterate after a cautious parallel step; None where the sites make no posterior.
 
-        All schedules begin with such steps. Fixed points need not be unique (noisy threshold), and a
-        common start finds a common one.
+        The step starts from an iterate or from the prior. All schedules begin with such steps: fixed
+        points need not be unique (noisy threshold), and schedules with a common start find the same.
         """
         try:
             wanted = self.problem.cautious_sites(iterate)
@@ -171,14 +162,14 @@ class _Search(Generic[I]):
         return self.problem.no_sites if iterate is None else iterate.posterior.sites
 
     def _plain_step(self, iterate: I | None) -> I | None:
-        """An undamped step or sweep, or None where it leads nowhere.
+        """The iterate after an undamped step or sweep; None where the iteration breaks down.
 
-        An improper cavity is an error here where the rule says so.
+        An improper cavity is an error for a rule that is ``plain_only``.
         """
         try:
             sites = self._next_sites(iterate, 1.0)
             self.n_factorisations += 1
-            with np.errstate(all="ignore"):  # the plain iteration may run away, which shows below
+            with np.errstate(all="ignore"):  # the plain iteration may diverge, which is checked below
                 new = self.problem.iterate(sites)
                 return new if new.size < _RUNAWAY else None
         except ImproperCavityError:
@@ -201,7 +192,7 @@ class _Search(Generic[I]):
         return self._present(iterate).towards(proposal.sites, damping)
 
     def _stride(self, iterate: I) -> I | None:
-        """A damped step or sweep; None when even the shortest leads nowhere."""
+        """The iterate after a damped step or sweep; None where even the shortest makes no posterior."""
         while self.damping >= _LEAST_DAMPING and self._may_go_on:
             try:
                 new = self._evaluate(self._next_sites(iterate, self.damping))
@@ -218,13 +209,10 @@ class _Search(Generic[I]):
         return None
 
     def _newton(self, iterate: I) -> I | None:
-        """A Newton step, or an implicit step of the present pseudo-time; None if it made it worse."""
+        """The iterate after a Newton step or an implicit step; None if the residual grew too much."""
         step, time = self.problem.newton_step(iterate, time=self.time)
         new = self._evaluate(iterate.moved(step))
-        if (
-            new is None
-            or new.size > _allowed_growth(new.residual, iterate.residual, time) * iterate.size
-        ):
+        if new is None or new.size > _allowed_growth(new, iterate, time) * iterate.size:
             self.time = max(1.0, min(0.25 * time, _RETRY_TIME))
             return None
         all_is_well = new.size < 0.3 * iterate.size or 2.0 * time > _LONG_TIME
@@ -232,10 +220,10 @@ class _Search(Generic[I]):
         return new
 
     def _climb(self, iterate: I | None) -> I | None:
-        """Newton's method for the mode; None where it fails, as for a likelihood not log-concave."""
+        """The iterate at the mode by Newton's method; None where it fails (not log-concave)."""
         climb = self.problem.climb(iterate)
         while not (iterate and self.done(iterate)):
-            if 2 * self.n_factorisations > self.budget + 1:  # leave some to the strides
+            if 2 * self.n_factorisations > self.budget + 1:  # which leaves some for the strides
                 return None
             new = self._evaluate(climb.sites())
             if new is None:
@@ -245,14 +233,14 @@ class _Search(Generic[I]):
         return iterate
 
 
-def _allowed_growth(new: Array, old: Array, time: float) -> float:
-    """How much the residual may grow: a Newton step must pay, a short implicit one may go uphill."""
+def _allowed_growth(new: Iterate, old: Iterate, time: float) -> float:
+    """The factor by which the residual may grow; after a Newton step it must shrink."""
     if time > _LONG_TIME:
         return 0.7
-    return 1.6 if _cosine(new, old) > 0.5 else 1.2
+    return 1.6 if _cosine(new.residual, old.residual) > 0.5 else 1.2
 
 
 def _cosine(new: Array, old: Array) -> float:
-    """The cosine of the angle between two residuals, which is negative when iterates swing."""
+    """The cosine of the angle between two residuals, which is negative when iterates oscillate."""
     norms = float(np.linalg.norm(new) * np.linalg.norm(old))
     return float(np.sum(new * old)) / norms if norms > 0 else 1.0

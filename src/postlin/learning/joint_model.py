@@ -8,10 +8,10 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from postlin import kernels
 from postlin._typing import Array, override
-from postlin.inference.joint.evidence import JointAdjoint, JointApproximation, PullBack
+from postlin.inference.joint.evidence import JointApproximation, PullBack
 from postlin.inference.joint.posterior import JointPrior
 from postlin.inference.joint.problem import JointProblem
-from postlin.inference.result import Record
+from postlin.inference.result import Adjoint, Record
 from postlin.inference.solver import solve
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import STEADY, Model, SitePath
@@ -99,7 +99,7 @@ class JointModel(Model[Sites]):
         weights = JointWeights.unit(len(self.y), self.n_classes - 1)
         levels = [split.noise if split else 0.0 for split in splits] if any(splits) else []
         if self.weight is not None:
-            weights = JointWeights(self.weight, prior.noise(levels) if levels else weights.noise)
+            weights = JointWeights(self.weight, prior.blocks(levels) if levels else weights.noise)
         if levels:
             prior.add_noise(levels, weights.share)
         problem = JointProblem(prior, self.y, self.n_classes, self.rule, weights, levels)
@@ -110,7 +110,7 @@ def _pull_back(
     grams: list[kernels.Gram],
     splits: list[kernels.WhiteSplit | None],
     found: JointApproximation,
-    adjoint: JointAdjoint,
+    adjoint: Adjoint,
 ) -> Array:
     """The derivatives of the log evidence by the free log-parameters, from an adjoint."""
     problem, iterate, variance_bar = found.problem, found.iterate, adjoint.variance_bar

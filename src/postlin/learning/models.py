@@ -13,9 +13,9 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from postlin import kernels
 from postlin._typing import Array, override
-from postlin.inference.exact.evidence import Adjoint, ExactApproximation, PullBack
+from postlin.inference.exact.evidence import ExactApproximation, PullBack
 from postlin.inference.exact.problem import ExactProblem
-from postlin.inference.result import EXACT, Approximation, Record, warnings_about
+from postlin.inference.result import EXACT, Adjoint, Approximation, Record, warnings_about
 from postlin.inference.solver import solve
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.likelihoods import WithNoise

@@ -12,9 +12,10 @@ Expectations are sums over many nodes. They are computed for a few points at a t
 an axis of nodes is kept.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import helmert
@@ -40,6 +41,19 @@ class Softmax:
     def replaced(self, **parameters: float) -> "Softmax":
         """Return this likelihood, which has no parameters to replace."""
         return self
+
+
+class Nodes(NamedTuple):
+    """The contrasts H (C, D), and nodes z (Q, D) with weights that stand for a standard normal."""
+
+    H: Array
+    z: Array
+    weights: Array
+
+    @classmethod
+    def of(cls, n_classes: int, count: int) -> "Nodes":
+        """The nodes for D = C − 1 contrasts of C classes."""
+        return cls(contrasts(n_classes), *normal_nodes(n_classes - 1, count))
 
 
 @cache
@@ -68,7 +82,8 @@ def contrasts(n_classes: int) -> Array:
 class AtNodes:
     """Softmax at all nodes of a few points: b points, C classes, D contrasts, Q nodes."""
 
-    def __init__(self, mean: Array, root: Array, H: Array, z: Array, weights: Array) -> None:
+    def __init__(self, mean: Array, root: Array, nodes: Nodes) -> None:
+        H, z, weights = nodes
         self.z = z
         self.scaled: Array = H @ root  # (b, C, D)
         log_p = self.scaled @ z.T
@@ -102,12 +117,12 @@ class AtNodes:
         middle: Array = np.swapaxes(self.scaled, 1, 2) @ np.exp(self.log_p)
         return middle
 
-    def log_slopes(self, y: np.ndarray) -> tuple[Array, Array]:
-        """Derivatives of log p̄_y by shift and stretch, where dm = L shift and dL = L stretch."""
-        rows = np.arange(len(y))
-        by_z = self.scaled[rows, y][:, :, None] - self._middle
-        by_z *= self.given[rows, y][:, None, :]
-        return by_z.sum(axis=2), by_z @ self.z
+    def log_slopes(self, y: np.ndarray) -> tuple[Array, Array, Array]:
+        """log p̄_y and its derivatives by shift and stretch, where dm = L shift and dL = L stretch."""
+        own = np.arange(len(y)), y
+        by_z = self.scaled[own][:, :, None] - self._middle
+        by_z *= self.given[own][:, None, :]
+        return self.log_mean[own], by_z.sum(axis=2), by_z @ self.z
 
     def responses(self, products: Array) -> Array:
         """E[product · ∂ log p_c/∂z | c], (b, C, D, U), for U products of coordinates of z, (Q, U)."""
@@ -115,6 +130,27 @@ class AtNodes:
         by_z *= self.given[:, :, None, :]
         means: Array = by_z @ products
         return means
+
+
+def over_points(
+    mean: Array,
+    root: Array,
+    nodes: Nodes,
+    of: Callable[[AtNodes, slice], tuple[Array, ...]],
+    width: int = 1,
+) -> list[Array]:
+    """The arrays that ``of`` makes from softmax at the nodes, a few points at a time, joined.
+
+    The points have means (n, D) and lower triangular roots L (n, D, D). ``of`` is given softmax and the
+    slice of the points, and needs ``width`` numbers for each point, class and node.
+    """
+    found: dict[int, tuple[Array, ...]] = {}
+
+    def work(part: slice) -> None:
+        found[part.start] = of(AtNodes(mean[part], root[part], nodes), part)
+
+    in_batches(work, len(mean), width * len(nodes.H) * len(nodes.z))
+    return [np.concatenate(parts) for parts in zip(*(found[k] for k in sorted(found)), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -125,17 +161,9 @@ class SoftmaxMoments:
     slopes: Array  # G, (n, C, D)
 
     @classmethod
-    def at(cls, mean: Array, root: Array, H: Array, z: Array, weights: Array) -> "SoftmaxMoments":
+    def at(cls, mean: Array, root: Array, nodes: Nodes) -> "SoftmaxMoments":
         """The averages at means (n, D) and lower triangular roots L (n, D, D)."""
-        log_mean = np.empty((len(mean), len(H)))
-        slopes = np.empty((len(mean), *H.shape))
-
-        def work(part: slice) -> None:
-            at_nodes = AtNodes(mean[part], root[part], H, z, weights)
-            log_mean[part], slopes[part] = at_nodes.log_mean, at_nodes.slopes
-
-        in_batches(work, len(mean), H.shape[0] * len(z))
-        return cls(log_mean, slopes)
+        return cls(*over_points(mean, root, nodes, lambda at, _: (at.log_mean, at.slopes)))
 
     @cached_property
     def mean(self) -> Array:
@@ -150,27 +178,11 @@ class SoftmaxMoments:
         return A
 
 
-def label_slopes(
-    y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array
-) -> tuple[Array, Array, Array]:
+def label_slopes(y: np.ndarray, mean: Array, root: Array, nodes: Nodes) -> list[Array]:
     """log p̄_y, (n,), and its derivatives by shift, (n, D), and stretch, (n, D, D)."""
-    value, shift, stretch = np.empty(len(y)), np.empty_like(mean), np.empty_like(root)
-
-    def work(part: slice) -> None:
-        at_nodes = AtNodes(mean[part], root[part], H, z, weights)
-        value[part] = np.take_along_axis(at_nodes.log_mean, y[part, None], axis=1)[:, 0]
-        shift[part], stretch[part] = at_nodes.log_slopes(y[part])
-
-    in_batches(work, len(y), H.shape[0] * len(z))
-    return value, shift, stretch
+    return over_points(mean, root, nodes, lambda at, part: at.log_slopes(y[part]))
 
 
-def label_spread(y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array) -> Array:
+def label_spread(y: np.ndarray, mean: Array, root: Array, nodes: Nodes) -> Array:
     """E[z zᵀ | y] for each point, (n, D, D)."""
-    spread = np.empty_like(root)
-
-    def work(part: slice) -> None:
-        spread[part] = AtNodes(mean[part], root[part], H, z, weights).spread(y[part])
-
-    in_batches(work, len(y), H.shape[0] * len(z))
-    return spread
+    return over_points(mean, root, nodes, lambda at, part: (at.spread(y[part]),))[0]

@@ -1,5 +1,18 @@
 """The rules: how Laplace, EP and PL set a site, for two classes and for many jointly."""
 
+from postlin._typing import Marginals
 from postlin.rules.binary import EP, PL, REGISTRY, Laplace, Rule
+from postlin.rules.sites import AtCavity, AtMarginal, AtMode, set_sites
 
-__all__ = ["EP", "PL", "REGISTRY", "Laplace", "Rule"]
+__all__ = [
+    "EP",
+    "PL",
+    "REGISTRY",
+    "AtCavity",
+    "AtMarginal",
+    "AtMode",
+    "Laplace",
+    "Marginals",
+    "Rule",
+    "set_sites",
+]

@@ -1,12 +1,12 @@
-"""The rules: where each method looks, and what it calls slope and curvature.
+"""The rules for two classes: the Gaussian, slope and curvature that each method uses.
 
-| rule    | looks at                | slope | curvature          |
+| rule    | Gaussian                | slope | curvature          |
 |---------|-------------------------|-------|--------------------|
 | Laplace | (posterior mean, v = 0) | g_y   | −h_y               |
 | EP      | the cavity              | g_y   | −h_y               |
 | PL      | the posterior marginal  | g_y   | −g₊g₋ (A²/V, SLR)  |
 
-The site formula (``sites``) does the rest. No linear algebra here, and no loop.
+The site formula (``sites``) makes a site of them.
 """
 
 from abc import abstractmethod
@@ -32,7 +32,7 @@ from postlin.rules.sites import (
     set_sites,
 )
 
-#: Precisions below this part of the marginal's count as none where a site's mean is asked for.
+#: The mean of a site is computed with a precision of at least this part of the marginal's.
 _NO_PRECISION = 1e-8
 
 NegativeSites = Literal["keep", "raise", "clamp", "skip", "small_variance"]
@@ -41,9 +41,14 @@ NegativeSites = Literal["keep", "raise", "clamp", "skip", "small_variance"]
 class Rule(SiteRule):
     """How a site is set from the likelihood and the present posterior.
 
-    A subclass implements ``propose`` and ``check``. The class attributes tell the solvers what else
-    the rule needs.
+    A subclass implements ``propose``. The class attributes tell the solvers what else it needs.
     """
+
+    #: The order of the quadrature that replaces the exact integral of the evidence, as in the paper.
+    evidence_order: int | None = None
+
+    #: Whether the rule needs a density p(y|f) rather than conditional moments.
+    needs_density: ClassVar[bool] = True
 
     #: Whether sites depend on posterior variances, which cost as much as the factorisation.
     looks_at_variance: ClassVar[bool] = True
@@ -51,9 +56,13 @@ class Rule(SiteRule):
     #: Whether every cavity must be proper while the sites are iterated.
     needs_cavity: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        if self.evidence_order is not None:
+            check_order(self.evidence_order, "evidence_order")
+
     @abstractmethod
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
-        """The sites that the rule sets where the posterior and the present sites are ``view``."""
+        """The sites that the rule sets, given the posterior marginals and present sites."""
 
     def set_sites(self, likelihood: Likelihood, y: Array, view: SiteView) -> tuple[Sites, np.ndarray]:
         """The proposed sites without their derivatives, and which of them a policy has changed."""
@@ -65,17 +74,21 @@ class Rule(SiteRule):
         return self.propose(likelihood, y, view).sites
 
     def changes(self, likelihood: Likelihood, y: Array, at: Marginals) -> list[Change]:
-        """How slope and curvature at these Gaussians change with the likelihood's parameters."""
+        """Derivatives of slope and curvature at these Gaussians by the likelihood's parameters."""
         assert isinstance(likelihood, BinaryLikelihood)
         return likelihood.density_changes(y, *at)
 
     def scales(self, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
         """The scales of the sites in the evidence."""
-        return cavity_scales(likelihood, y, view)
+        return cavity_scales(likelihood, y, view, self.evidence_order)
 
-    @abstractmethod
     def check(self, likelihood: Likelihood) -> None:
         """Raise ``ValueError`` where this rule cannot use the likelihood."""
+        if self.needs_density and not likelihood.has_density:
+            raise ValueError(
+                f"inference={self.name!r} needs a density p(y|f), and the {likelihood.name} likelihood "
+                "has only conditional moments: use inference='pl'."
+            )
 
     def check_inducing(self) -> None:
         """Raise ``ValueError`` where this rule cannot be used with inducing points."""
@@ -99,9 +112,9 @@ class Laplace(Rule):
     def scales(self, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
         return mode_scales(likelihood, y, view)
 
+    @override
     def check(self, likelihood: Likelihood) -> None:
-        """Laplace differentiates log p(y|f) at a point."""
-        _need_density(self, likelihood)
+        super().check(likelihood)
         if not getattr(likelihood, "differentiable", False):
             raise ValueError(
                 f"inference='laplace' cannot use the {likelihood.name} likelihood: its gradient is "
@@ -114,17 +127,17 @@ class Laplace(Rule):
 class EP(Rule):
     """Expectation propagation: the site that matches the moments of cavity times likelihood.
 
-    ``negative_sites`` says what happens to sites of negative precision, which likelihoods that
-    are not log-concave ask for:
+    ``negative_sites`` says what happens to sites of negative precision, which occur where a likelihood
+    is not log-concave:
 
     - ``"keep"``: they stay, and steps are shortened so that the posterior is always positive
       definite and every cavity proper. The most accurate choice.
     - ``"raise"``: plain undamped EP, which raises ``ImproperCavityError`` where it breaks.
-    - ``"clamp"``: precision zero instead.
-    - ``"skip"``: such an update is not made.
-    - ``"small_variance"``: site variance ``small_variance`` instead, as in the paper.
+    - ``"clamp"``: their precision is set to zero.
+    - ``"skip"``: they stay as they were before the update.
+    - ``"small_variance"``: their variance is set to ``small_variance``, as in the paper.
 
-    The last three say so in a ``NegativeSiteWarning``.
+    The last three issue a ``NegativeSiteWarning``.
     """
 
     negative_sites: NegativeSites = "keep"
@@ -143,15 +156,14 @@ class EP(Rule):
             )
         if not is_real(self.small_variance) or not 0 < self.small_variance < float("inf"):
             raise ValueError(f"small_variance must be positive, got {self.small_variance!r}.")
-        _check_evidence_order(self.evidence_order)
+        super().__post_init__()
 
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
-        """Moment matching at the cavity."""
+        """The sites with which cavity × site has the moments of cavity × likelihood."""
         if not (view.gap > 0).all():
-            gaps, variances = np.atleast_1d(view.gap), np.atleast_1d(view.variance)
-            worst = int(np.flatnonzero(~(gaps > 0))[0])
-            gap = gaps[worst]
-            raise ImproperCavityError(worst, float(variances[worst] / gap) if gap else np.inf)
+            first = int(np.flatnonzero(~(np.atleast_1d(view.gap) > 0))[0])
+            variance, gap = (np.atleast_1d(part)[first] for part in (view.variance, view.gap))
+            raise ImproperCavityError(first, float(variance / gap) if gap else np.inf)
         cavity = view.cavity
         response = _density_response(likelihood, y, cavity)
         sites = set_sites(cavity, response)
@@ -163,12 +175,12 @@ class EP(Rule):
         return AtCavity(kept, cavity, response, view, changed, replacement)
 
     def _policy(self, sites: Sites, view: SiteView, where: np.ndarray) -> tuple[Sites, np.ndarray]:
-        """The sites that replace negative ones, and their derivatives by the replaced."""
+        """The sites that replace negative ones, and their derivatives by the replaced ones."""
         zero, one = np.zeros_like(sites.tau), np.ones_like(sites.tau)
         if self.negative_sites == "skip":
-            return Sites(view.tau, view.nu), np.array([[zero, zero], [zero, zero]])
+            return Sites(view.tau, view.nu), np.zeros((2, 2, *zero.shape))
         if self.negative_sites == "small_variance":
-            # a site of no precision at all has no mean that could be kept
+            # a site without precision has no mean
             safe = np.where(where, np.minimum(sites.tau, -_NO_PRECISION / view.variance), 1.0)
             mean, precision = sites.nu / safe, 1.0 / self.small_variance
             by_site = np.array([[zero, zero], [-mean * precision / safe, precision / safe]])
@@ -179,14 +191,6 @@ class EP(Rule):
     @override
     def plain_only(self) -> bool:
         return self.negative_sites == "raise"
-
-    @override
-    def scales(self, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
-        return cavity_scales(likelihood, y, view, self.evidence_order)
-
-    @override
-    def check(self, likelihood: Likelihood) -> None:
-        _need_density(self, likelihood)
 
     @override
     def check_inducing(self) -> None:
@@ -219,20 +223,18 @@ class PL(Rule):
 
     evidence_order: int | None = None
     name: ClassVar[str] = "pl"
+    needs_density: ClassVar[bool] = False
     warm_up: ClassVar[int] = 3
 
-    def __post_init__(self) -> None:
-        _check_evidence_order(self.evidence_order)
-
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
-        """τ = A²/Ω, ν = A(y − b)/Ω: paper eqs. (10), (13), (14)."""
+        """The sites τ = A²/Ω, ν = A(y − b)/Ω of paper eqs. (10), (13), (14)."""
         at = Marginals(view.mean, view.variance)
         response = likelihood.regression(y, *at)
         return AtMarginal(set_sites(at, response), at, response)
 
     @override
     def set_sites(self, likelihood: Likelihood, y: Array, view: SiteView) -> tuple[Sites, np.ndarray]:
-        # without the derivatives that only Newton's method needs: half the time
+        # this omits the derivatives, which only Newton's method needs, and takes half the time
         if not isinstance(likelihood, BinaryLikelihood):
             return super().set_sites(likelihood, y, view)
         plus, minus = likelihood.slopes(view.mean, view.variance)
@@ -242,28 +244,20 @@ class PL(Rule):
         return Sites(tau, nu), np.zeros(np.shape(tau), dtype=bool)
 
     def propose_cautiously(self, likelihood: Likelihood, y: Array, view: SiteView) -> Sites:
-        """With curvature max(−h_y, −g₊g₋).
+        """Sites with the curvature max(−h_y, −g₊g₋).
 
-        A badly misclassified point keeps a real pull while its own precision goes to zero; from
-        the prior, many such pulls with nothing to hold them throw the mean out of reach.
+        The slope of a badly misclassified point stays large while its precision goes to zero. At the
+        prior many such points together would move the mean too far.
         """
         at = Marginals(view.mean, view.variance)
         response = likelihood.regression(y, *at)
-        curvature = (
-            np.maximum(response.rho, -response.g_by_m) if likelihood.has_density else response.rho
-        )
-        return set_sites(at, response._replace(rho=curvature))
+        if likelihood.has_density:
+            response = response._replace(rho=np.maximum(response.rho, -response.g_by_m))
+        return set_sites(at, response)
 
     @override
     def changes(self, likelihood: Likelihood, y: Array, at: Marginals) -> list[Change]:
         return likelihood.regression_changes(y, *at)
-
-    @override
-    def scales(self, likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
-        return cavity_scales(likelihood, y, view, self.evidence_order)
-
-    def check(self, likelihood: Likelihood) -> None:
-        """PL can use every likelihood."""
 
 
 #: The rules by name, as ``inference="pl"``.
@@ -271,20 +265,7 @@ REGISTRY: dict[str, type[Rule]] = {rule.name: rule for rule in (PL, EP, Laplace)
 
 
 def _density_response(likelihood: Likelihood, y: Array, at: Marginals) -> Response:
-    """Slope g_y and curvature −h_y, for the rules that work with the density."""
-    assert isinstance(likelihood, BinaryLikelihood)  # Rule.check has seen to it
+    """Slope g_y and curvature −h_y, for the rules that use the density."""
+    assert isinstance(likelihood, BinaryLikelihood)  # which Rule.check ensures
     jet = likelihood.jet(y, at.mean, at.variance)
     return Response(jet.g, -jet.h, jet.h, jet.g_by_v, -jet.c, -jet.h_by_v)
-
-
-def _need_density(rule: Rule, likelihood: Likelihood) -> None:
-    if not likelihood.has_density:
-        raise ValueError(
-            f"inference={rule.name!r} needs a density p(y|f), and the {likelihood.name} likelihood has "
-            "only conditional moments: use inference='pl'."
-        )
-
-
-def _check_evidence_order(order: int | None) -> None:
-    if order is not None:
-        check_order(order, "evidence_order")

@@ -1,10 +1,10 @@
-"""The scale of each site in the evidence: what makes a site stand for its likelihood term.
+"""The scale of each site in the evidence, with which the site replaces its likelihood term.
 
     log Z = log ∫ N(f; μ₀, K) Π exp(νᵢfᵢ − τᵢfᵢ²/2) df + Σᵢ log sᵢ,
 
-where sᵢ is the scale of site i. In the cavity form (EP, PL) cavity × sᵢ × site integrates to what
-cavity × likelihood does: this is the paper's last equation of its section on the marginal likelihood
-with the integral done exactly. Laplace matches site and likelihood at the mode.
+where sᵢ is the scale of site i. In the cavity form (EP, PL) cavity × sᵢ × site has the same integral as
+cavity × likelihood. This is the last equation of the paper's section on the marginal likelihood, with
+the integral done exactly. Laplace matches site and likelihood at the mode.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from postlin.rules.sites import SiteView, cavity_jacobian
 
 
 class SiteScales(NamedTuple):
-    """log sᵢ, and what it and the sites contribute to the gradient of log Z.
+    """log sᵢ, and the direct derivatives of log Z.
 
     ``gradient``, an array [column, point], holds the derivatives of the whole log Z at fixed K by
     each point's dm, dv, dτ and dν − m dτ; ``by_parameters`` those by the likelihood's parameters.
@@ -37,8 +37,10 @@ def cavity_scales(
 
     With ``order`` they match at the posterior marginal by quadrature, as the paper does.
     """
-    if isinstance(likelihood, ConditionalMoments):
-        return _gaussian(likelihood, y, view)
+    if isinstance(likelihood, ConditionalMoments):  # sites normalised in y: the Gaussian log p̂(D)
+        m, v = view.mean, view.variance
+        value, by_m, by_v = likelihood.log_scale(y, m, v)
+        return SiteScales(value, np.array([by_m, by_v, 0.5 * (m**2 - v), m]), [])
     assert isinstance(likelihood, BinaryLikelihood)
     if order is not None:
         return _by_quadrature(likelihood, y, view, order)
@@ -48,8 +50,8 @@ def cavity_scales(
 def _by_cavity(likelihood: BinaryLikelihood, y: Array, view: SiteView) -> SiteScales:
     """log ∫ p(y|f) cavity(f) df − log ∫ site(f) cavity(f) df.
 
-    The evidence does not change with (τ, ν) at a fixed cavity. What remains of its gradient is the
-    mismatch of slopes at the cavity, which EP makes vanish.
+    The evidence does not change with (τ, ν) at a fixed cavity. Its gradient is therefore the mismatch
+    of slopes at the cavity, which is zero for EP.
     """
     cavity = view.cavity
     jet = likelihood.jet(y, cavity.mean, cavity.variance)
@@ -58,7 +60,7 @@ def _by_cavity(likelihood: BinaryLikelihood, y: Array, view: SiteView) -> SiteSc
     with_site = (
         0.5 * np.log(gap) + nu * m - 0.5 * tau * m**2 + 0.5 * (nu - tau * m) ** 2 * view.variance
     )
-    # a site of weight w < 1 is removed whole; like everything else it counts w times
+    # the whole site is removed where the weight w is below 1, and it counts w times like all terms
     scale = 1.0 / np.where(np.asarray(part) > 0, part, 1.0)
     by_mean = jet.g - scale * pull
     by_variance = jet.log_z_by_v - 0.5 * scale * (pull**2 - tau * gap)
@@ -79,11 +81,11 @@ def mode_scales(likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
 
 
 def _by_quadrature(likelihood: BinaryLikelihood, y: Array, view: SiteView, order: int) -> SiteScales:
-    """log E[p(y|f)/site(f)] over the posterior marginal by Gauss–Hermite: the paper's protocol."""
+    """log E[p(y|f)/site(f)] over the posterior marginal by the paper's Gauss–Hermite quadrature."""
     x, weights = gauss_hermite(order)
-    sigma = np.sqrt(view.variance)[:, None]
-    tau, nu = view.tau[:, None], view.nu[:, None]
-    f = view.mean[:, None] + sigma * x
+    m, v, tau, nu = (part[:, None] for part in view[:4])
+    sigma = np.sqrt(v)
+    f = m + sigma * x
     jet = likelihood.jet(y[:, None], f, np.zeros_like(f))
     log_ratio = jet.log_z - f * (nu - 0.5 * tau * f)
     top = log_ratio.max(axis=1, keepdims=True)
@@ -92,26 +94,10 @@ def _by_quadrature(likelihood: BinaryLikelihood, y: Array, view: SiteView, order
     tilted /= total
 
     def mean(values: Array) -> Array:
-        result: Array = np.einsum("nk,nk->n", tilted, values)
-        return result
+        return np.asarray(np.einsum("nk,nk->n", tilted, values))
 
     slope = jet.g - nu + tau * f
-    m, v = view.mean, view.variance
-    gradient = np.array(
-        [
-            mean(slope),
-            mean(slope * x) / (2 * sigma[:, 0]),
-            0.5 * mean(f**2) - m * mean(f) + 0.5 * (m**2 - v),
-            m - mean(f),
-        ]
-    )
+    terms = (slope, slope * x / (2 * sigma), 0.5 * f**2 - m * f + 0.5 * (m**2 - v), m - f)
     changes = likelihood.density_changes(y[:, None], f, np.zeros_like(f))
-    value = top[:, 0] + np.log(total[:, 0])
-    return SiteScales(value, gradient, [mean(change.log_z) for change in changes])
-
-
-def _gaussian(likelihood: ConditionalMoments, y: Array, view: SiteView) -> SiteScales:
-    """The scales of sites that are normalised in y: the evidence is the Gaussian log p̂(D)."""
-    m, v = view.mean, view.variance
-    value, by_m, by_v = likelihood.log_scale(y, m, v)
-    return SiteScales(value, np.array([by_m, by_v, 0.5 * (m**2 - v), m]), [])
+    by_parameters = [mean(change.log_z) for change in changes]
+    return SiteScales((top + np.log(total))[:, 0], np.array([*map(mean, terms)]), by_parameters)

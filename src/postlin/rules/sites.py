@@ -5,17 +5,17 @@ curvature ρ of the likelihood at a Gaussian N(m, v):
 
     τ = ρ / (1 − ρ v),     ν = τ m + g / (1 − ρ v).
 
-They differ in where they look and in what they call curvature (``rules.binary``). A ``Proposal`` is
-what a rule returns: the new sites, and how they change with the marginals and with the likelihood.
+They differ in the Gaussian and in the curvature that they use (``rules.binary``). A rule returns a
+``Proposal``: the new sites and their derivatives by the marginals and by the likelihood's parameters.
 """
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from postlin._typing import Array, Marginals
+from postlin._typing import Array, Marginals, override
 from postlin.exceptions import NegativeSiteWarning
 from postlin.likelihoods.base import Change, Response
 
@@ -29,14 +29,12 @@ class Sites(NamedTuple):
     def __repr__(self) -> str:
         if not np.size(self.nu):
             return "<Sites of 0 points>"
-        spans = (f"{np.min(part):.3g} to {np.max(part):.3g}" for part in self)
-        tau, nu = spans
+        tau, nu = (f"{np.min(part):.3g} to {np.max(part):.3g}" for part in self)
         return f"<Sites of {len(np.atleast_1d(self.nu))} points: tau {tau}, nu {nu}>"
 
     def towards(self, other: "Sites", part: float) -> "Sites":
         """The sites that lie the given part of the way from these to the others."""
-        tau, nu = self
-        return Sites(tau + part * (other.tau - tau), nu + part * (other.nu - nu))
+        return Sites(self.tau + part * (other.tau - self.tau), self.nu + part * (other.nu - self.nu))
 
     def are_finite(self) -> bool:
         """Whether no entry is NaN or infinite."""
@@ -44,9 +42,9 @@ class Sites(NamedTuple):
 
 
 class SiteView(NamedTuple):
-    """What a rule looks at: each point's posterior marginal, its present site, and gap = 1 − τ v.
+    """What a rule starts from: each point's posterior marginal, its present site, and gap = 1 − τ v.
 
-    A cavity is the marginal without ``part`` of the site: all of it, or less for a weight below one
+    The cavity is the marginal without ``part`` of the site: all of it, or less for a weight below one
     (``rules.weights``).
     """
 
@@ -59,7 +57,7 @@ class SiteView(NamedTuple):
 
     @property
     def pull(self) -> Array:
-        """ν − τ m, the force with which the site pulls at the latent value."""
+        """ν − τ m, the slope of the log site at the posterior mean."""
         return self.nu - self.tau * self.mean
 
     @property
@@ -77,7 +75,7 @@ def set_sites(at: Marginals, response: Response) -> Sites:
 
 
 def site_jacobian(at: Marginals, response: Response) -> Array:
-    """Derivatives of (τ, ν) by (m, v): array [row, column, point], the rows dτ and dν − m dτ."""
+    """Derivatives of (τ, ν) by (m, v): an array [row, column, point] with rows dτ and dν − m dτ."""
     r = response
     stretch = 1.0 / (1.0 - r.rho * at.variance)
     tau = r.rho * stretch
@@ -86,13 +84,6 @@ def site_jacobian(at: Marginals, response: Response) -> Array:
     shift_by_m = tau + stretch * r.g_by_m + r.g * at.variance * tau_by_m
     shift_by_v = stretch * r.g_by_v + r.g * stretch * (tau + at.variance * stretch * r.rho_by_v)
     return np.array([[tau_by_m, tau_by_v], [shift_by_m, shift_by_v]])
-
-
-def parameter_jacobian(at: Marginals, response: Response, change: Change) -> Array:
-    """Derivatives of (τ, ν) by a parameter of the likelihood: rows dτ and dν − m dτ."""
-    stretch = 1.0 / (1.0 - response.rho * at.variance)
-    tau_by = stretch**2 * change.rho
-    return np.array([tau_by, stretch * change.g + response.g * at.variance * tau_by])
 
 
 def cavity_jacobian(view: SiteView) -> Array:
@@ -111,25 +102,25 @@ def cavity_jacobian(view: SiteView) -> Array:
 
 
 class SiteRule(ABC):
-    """What solvers and messages need to know about a rule, for two classes and for many jointly."""
+    """The attributes of a rule, binary or joint, that the solver and its warnings use."""
 
     name: ClassVar[str]
 
-    #: How many cautious steps a cold start may take before the rule's own.
+    #: The largest number of cautious steps that a cold start takes before the rule's own.
     warm_up: ClassVar[int] = 0
 
-    #: Whether the plain iteration already is Newton's method.
+    #: Whether the plain iteration is Newton's method.
     is_newton: ClassVar[bool] = False
 
     #: Whether the evidence is unusable far from a fixed point, where it can take any value.
     needs_fixed_point: ClassVar[bool] = False
 
-    #: What a user can do where inference does not converge.
+    #: The advice in the warning that inference has not converged.
     remedy: ClassVar[str] = "add white noise to the covariance"
 
     @property
     def plain_only(self) -> bool:
-        """Whether sites are only ever iterated without damping, so that a breakdown is an error."""
+        """Whether sites are iterated without damping only, so that a breakdown is an error."""
         return False
 
     def policy_warning(self, overruled: np.ndarray) -> NegativeSiteWarning | None:
@@ -138,60 +129,55 @@ class SiteRule(ABC):
 
 
 @dataclass(frozen=True)
-class Proposal(ABC):
+class Proposal:
     """The sites that follow from the likelihood's ``response`` at the Gaussians ``at``."""
 
     sites: Sites
     at: Marginals
     response: Response
 
-    @abstractmethod
+    #: On how many of dm and dv of the posterior marginal the sites depend.
+    marginal_columns: ClassVar[int] = 2
+
     def jacobian(self) -> Array:
         """Derivatives of the proposed sites, an array [row, column, point].
 
         Rows are dτ̂ and dν̂ − m dτ̂, columns dm and dv of the posterior marginal and dτ and
         dν − m dτ of the present site.
         """
+        columns, full = self.marginal_columns, np.zeros((2, 4, len(self.at.mean)))
+        full[:, :columns] = site_jacobian(self.at, self.response)[:, :columns]
+        return full
 
     def by_parameter(self, change: Change) -> Array:
-        """The same rows, by a parameter of the likelihood."""
-        return parameter_jacobian(self.at, self.response, change)
+        """Derivatives of the proposed sites by a parameter of the likelihood, in the same rows."""
+        v, stretch = self.at.variance, 1.0 / (1.0 - self.response.rho * self.at.variance)
+        tau_by = stretch**2 * change.rho
+        return np.array([tau_by, stretch * change.g + self.response.g * v * tau_by])
 
     @property
     def overruled(self) -> np.ndarray:
-        """Which sites are not what the formula gave, because a policy changed them."""
+        """Which sites a policy has changed from those of the formula."""
         return np.zeros(np.shape(self.sites.tau), dtype=bool)
 
 
-@dataclass(frozen=True)
-class AtMode(Proposal):
-    """Made at the posterior mean, whatever the variance: Laplace."""
-
-    def jacobian(self) -> Array:
-        """Only the mean matters."""
-        full = np.zeros((2, 4, len(self.at.mean)))
-        full[:, 0] = site_jacobian(self.at, self.response)[:, 0]
-        return full
-
-
-@dataclass(frozen=True)
 class AtMarginal(Proposal):
-    """Made at the posterior marginal: PL."""
+    """Sites that follow from the posterior marginal, as PL's do."""
 
-    def jacobian(self) -> Array:
-        """Mean and variance matter, the present site does not."""
-        full = np.zeros((2, 4, len(self.at.mean)))
-        full[:, :2] = site_jacobian(self.at, self.response)
-        return full
+
+class AtMode(Proposal):
+    """Sites that follow from the posterior mean alone, as Laplace's do."""
+
+    marginal_columns: ClassVar[int] = 1
 
 
 @dataclass(frozen=True)
 class AtCavity(Proposal):
-    """Made at the cavity, which depends on the marginal and on the present site: EP.
+    """Sites that follow from the cavity, and so from the marginal and the present site, as EP's do.
 
-    A policy for negative precisions may have replaced sites (τ̂, ν̂) by others (τ', ν'):
+    A policy may have replaced sites (τ̂, ν̂) of negative precision by others (τ', ν'). Then
     ``replacement``, an array [row, column, point], holds d(τ', ν') by d(τ̂, ν̂) for those
-    ``changed``, zero for sites that are held as they are; None where none is changed.
+    ``changed``, zero for sites that are held as they are; it is None where none is changed.
     """
 
     view: SiteView
@@ -199,22 +185,21 @@ class AtCavity(Proposal):
     replacement: Array | None
 
     @property
+    @override
     def overruled(self) -> np.ndarray:
-        """Which sites the policy has replaced."""
         return self.changed
 
+    @override
     def jacobian(self) -> Array:
-        """Through the cavity and the policy."""
         by_cavity = site_jacobian(self.at, self.response)
         return self._finish(np.einsum("rkn,kcn->rcn", by_cavity, cavity_jacobian(self.view)))
 
+    @override
     def by_parameter(self, change: Change) -> Array:
-        """Through the policy."""
         return self._finish(super().by_parameter(change))
 
     def _finish(self, rows: Array) -> Array:
-        """From rows dτ̂, dν̂ − m dτ̂ with the cavity's m to those with the posterior's."""
-        m = self.view.mean
+        """Rows of the sites after the policy, with the posterior's m in place of the cavity's."""
         d_tau, d_nu = rows[0], rows[1] + self.at.mean * rows[0]
         if self.replacement is not None:
             (a, b), (c, d) = self.replacement
@@ -222,4 +207,4 @@ class AtCavity(Proposal):
                 np.where(self.changed, a * d_tau + b * d_nu, d_tau),
                 np.where(self.changed, c * d_tau + d * d_nu, d_nu),
             )
-        return np.array([d_tau, d_nu - m * d_tau])
+        return np.array([d_tau, d_nu - self.view.mean * d_tau])

@@ -1,14 +1,15 @@
 """Weights: a point of weight w stands for w observations of the same row.
 
-Each observation sees the latent value g + e, with its own white noise e ~ N(0, s²) where the kernel
-has some. All of them have the same site (τ, ν), and together they act on the rest of the model through
-the mean of their latent values alone: a point with noise s²/w and the site (w τ, w ν), which is what
-the posterior knows. What distinguishes the observations of a point has a closed form:
+An observation depends on the latent value g + e, where e ~ N(0, s²) is its own white noise if the
+kernel has some. All observations of a point have the same site (τ, ν), and act on the rest of the model
+only through the mean of their latent values. The posterior therefore has one point with noise s²/w and
+the site (w τ, w ν). The differences between its observations have a closed form:
 
     v = v̄ + (1 − 1/w) s²/(1 + s²τ),        −½ (w − 1) log(1 + s²τ) in the log evidence,
 
-where v̄ is the variance of their mean and v that of one observation. The cavity of an observation is
-without that one alone. Where w < 1 the noise is not divided, and the cavity is without the whole site.
+where v̄ is the variance of their mean and v that of one observation. The cavity of an observation lacks
+the site of that observation alone. Where w < 1 the noise is not divided, and the cavity lacks the whole
+site.
 """
 
 from dataclasses import dataclass
@@ -26,14 +27,11 @@ from postlin.rules.sites import Proposal, Sites, SiteView
 
 
 class Weights:
-    """The weights of points that stand for one observation each: a point is its observation.
-
-    ``Observations`` overrides this for other weights.
-    """
+    """Unit weights: every point is one observation. ``Observations`` has other weights."""
 
     #: Whether every point stands for one observation.
     is_unit: ClassVar[bool] = True
-    #: s², the variance of the noise that is each observation's own and not in K.
+    #: s², the variance of each observation's own noise, which is not in K.
     noise: float = 0.0
 
     @property
@@ -42,7 +40,7 @@ class Weights:
         return 0.0
 
     def with_noise(self, noise: float) -> "Weights":
-        """These weights where each observation has noise; with unit weights it stays in K."""
+        """These weights with this noise of each observation; with unit weights it stays in K."""
         return self
 
     def point(self, i: int) -> "Weights":
@@ -50,7 +48,7 @@ class Weights:
         return self
 
     def one(self, view: SiteView) -> SiteView:
-        """What a rule looks at: one observation of each point, from the posterior of their mean."""
+        """The view of one observation of each point, from the view of the mean of them."""
         return view
 
     def total(self, sites: Sites) -> Sites:
@@ -70,7 +68,7 @@ class Weights:
         return float(terms.sum())
 
     def log_scale(self, tau: Array) -> float:
-        """What the differences between a point's observations add to the log evidence."""
+        """The term of the log evidence for the differences between a point's observations."""
         return 0.0
 
     def by_noise(self, tau: Array, covariance_bar: Array, variance_bar: Array) -> float:
@@ -78,17 +76,17 @@ class Weights:
         return 0.0
 
     def between(self, one: SiteView) -> Array:
-        """Posterior covariances of two observations of the same point; 0 where there is one only."""
+        """Posterior covariances of two observations of the same point, 0 where there is only one."""
         return np.zeros_like(one.mean)
 
     def without(self, i: int, n: int) -> tuple["Weights", float]:
-        """The weights of n points with one observation of point i less, and the part of w_i left."""
+        """The weights of n points without one observation of point i, and the part of w_i left."""
         return Observations(np.where(np.arange(n) == i, 0.0, 1.0)), 0.0
 
     def new(self, view: SiteView) -> tuple[float, float]:
-        """Mean and variance of a further observation, from the posterior of the mean of a point's.
+        """Mean and variance of a new observation of the one point that has these weights.
 
-        These are the weights of that point alone, and ``view`` holds numbers.
+        ``view`` holds numbers: the posterior of the mean of the point's observations, and its site.
         """
         return float(view.mean), float(view.variance)
 
@@ -195,12 +193,10 @@ class Observations(Weights):
 
         ``columns`` is an array [..., column, point]; v depends on v̄ and on τ.
         """
-        columns[..., 2, :] += columns[..., 1, :] * self._variance_by_tau(tau)
+        variance_by_tau = -self._apart * (self.noise / (1.0 + self.noise * tau)) ** 2
+        columns[..., 2, :] += columns[..., 1, :] * variance_by_tau
         columns[..., 2:, :] *= self._per_weight
         return columns
-
-    def _variance_by_tau(self, tau: Array) -> Array:
-        return -self._apart * (self.noise / (1.0 + self.noise * tau)) ** 2
 
     @override
     def log_scale(self, tau: Array) -> float:
@@ -223,27 +219,25 @@ class Weighted(Proposal):
     tau: Array  # the present precision of one observation
 
     @property
+    @override
     def overruled(self) -> np.ndarray:
-        """Which sites a policy has replaced."""
         return self.one.overruled
 
+    @override
     def jacobian(self) -> Array:
-        """w times the derivatives for one observation, by the site of the whole point."""
-        rows: Array = self.observations.weight * self.one.jacobian()
-        return self.observations.by_total(rows, self.tau)
+        return self.observations.by_total(self.observations.weight * self.one.jacobian(), self.tau)
 
+    @override
     def by_parameter(self, change: Change) -> Array:
-        """w times the derivatives for one observation."""
-        rows: Array = self.observations.weight * self.one.by_parameter(change)
-        return rows
+        return np.asarray(self.observations.weight * self.one.by_parameter(change))
 
 
 @dataclass(frozen=True)
 class JointWeights:
     """The weight of each point, and the covariance N, (D, D), of the noise of each observation.
 
-    In matrices V = V̄ + (1 − 1/w) M with M = (N⁻¹ + T)⁻¹, and −½ (w − 1) log |I + N T| enters the log
-    evidence, V̄ being the covariance of the mean of a point's observations and V that of one of them.
+    With V̄ for the covariance of the mean of a point's observations and V for that of one of them,
+    V = V̄ + (1 − 1/w) M, where M = (N⁻¹ + T)⁻¹. The log evidence has the term −½ (w − 1) log |I + N T|.
     """
 
     weight: Array
@@ -256,7 +250,7 @@ class JointWeights:
 
     @cached_property
     def has_noise(self) -> bool:
-        """Whether observations of the same point differ."""
+        """Whether observations of the same point have noise of their own."""
         return bool(self.noise.any())
 
     @cached_property
@@ -266,7 +260,7 @@ class JointWeights:
 
     @cached_property
     def share(self) -> Array:
-        """The part of each site that a cavity is without: 1/max(w, 1)."""
+        """The part of each site that a cavity lacks: 1/max(w, 1)."""
         return 1.0 / self.copies
 
     @cached_property
@@ -276,20 +270,23 @@ class JointWeights:
 
     def propose(self, one: JointProposal) -> JointProposal:
         """The proposal for the points, from that for one observation of each."""
-        return one if (self.weight == 1.0).all() else JointWeighted.of(one, self.weight)
+        w = self.weight
+        if (w == 1.0).all():
+            return one
+        return JointWeighted(one.view, *self.total(Sites(one.scaled_tau, one.pull)), one, w)
 
     def total(self, sites: Sites) -> Sites:
         """The sites of the points, from those of one observation each."""
         return Sites(self.weight[:, None, None] * sites.tau, self.weight[:, None] * sites.nu)
 
     def without(self, i: int) -> tuple["JointWeights", float]:
-        """The weights with one observation of point i less, and the part of w_i that is left."""
+        """The weights without one observation of point i, and the part of w_i that is left."""
         weight = self.weight.copy()
         weight[i] = max(weight[i] - 1.0, 0.0)
         return JointWeights(weight, self.noise), float(weight[i] / self.weight[i])
 
     def _one(self, tau: Array) -> Array:
-        """T of one observation, from that of the point; exact where w ≥ 1, and unused elsewhere."""
+        """T of one observation, from that of the point; correct where w ≥ 1, and unused elsewhere."""
         return tau / self.copies[:, None, None]
 
     def _softening(self, tau: Array) -> Array:
@@ -297,11 +294,11 @@ class JointWeights:
         return inverted(np.eye(len(self.noise)) + self.noise @ self._one(tau))
 
     def own(self, tau: Array) -> Array:
-        """M, given the points' sites."""
+        """M, from the precisions of the points' sites."""
         return symmetric(self._softening(tau) @ self.noise)
 
     def log_scale(self, tau: Array) -> float:
-        """What the differences between a point's observations add to the log evidence."""
+        """The term of the log evidence for the differences between a point's observations."""
         if not self.has_noise:
             return 0.0
         sizes = np.linalg.slogdet(np.eye(len(self.noise)) + self.noise @ self._one(tau))[1]
@@ -314,15 +311,14 @@ class JointWeights:
 
         ``diagonal_bar`` and ``variance_bar`` are the derivatives by the kernel's variances and by V.
         """
-        softening = self._softening(tau)
-        along = softening @ directions.T
+        along = self._softening(tau) @ directions.T
         through_variance = np.sum(along * (self.apart * variance_bar @ along), axis=(1, 2))
         pulled = np.sum((directions @ self._one(tau)) * np.swapaxes(along, 1, 2), axis=(1, 2))
         direct = -0.5 * (self.copies - 1.0) * pulled
         return float(np.sum(diagonal_bar / self.copies + through_variance + direct))
 
     def new(self, i: int, mean: Array, variance: Array, sites: Sites) -> tuple[Array, Array]:
-        """Mean (D,) and covariance (D, D) of a further observation of point i."""
+        """Mean (D,) and covariance (D, D) of a new observation of point i."""
         if not self.has_noise or not self.weight[i]:
             return mean, variance
         tau, nu = sites.tau[i], sites.nu[i]
@@ -332,6 +328,4 @@ class JointWeights:
         elsewhere = loosened @ (mean - variance @ nu)
         seen = np.linalg.inv(eye + tau @ shared)
         shrink = np.linalg.inv(eye + smooth @ seen @ tau)
-        mean = shrink @ (elsewhere + smooth @ (seen @ nu))
-        covariance = shrink @ smooth
-        return mean, 0.5 * (covariance + covariance.T) + self.noise
+        return shrink @ (elsewhere + smooth @ (seen @ nu)), symmetric(shrink @ smooth) + self.noise

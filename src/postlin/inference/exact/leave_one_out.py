@@ -1,9 +1,9 @@
 """Leave-one-out predictions without refitting.
 
 The posterior without an observation is approximately its cavity, in which all other sites stay as they
-are. Where they would hardly move the cavity is the answer, and costs nothing. Where taking the
-observation away disturbs them, they are solved anew from where they stood, which takes a factorisation
-or two for each such row.
+are. Where they would hardly move, the cavity is the answer and costs nothing. Where removing the
+observation moves them, they are solved again from their present values, which takes a factorisation or
+two for each such row.
 """
 
 from dataclasses import replace
@@ -20,21 +20,22 @@ from postlin.linalg.triangles import diagonal_of, panels
 from postlin.rules.sites import Sites, SiteView
 from postlin.schedules import Schedule
 
-#: Cavities that disturb no other site by more than this, in units of its marginal, are believed.
+#: A cavity is used where removing the observation moves no other site by more than this, in units of
+#: its marginal.
 _SMALL = 0.02
-#: The residual to which the others are solved.
+#: The tolerance to which the other sites are solved.
 _TOL = 1e-4
-#: Rows whose effect on all others is computed at a time.
+#: The number of rows whose effect on all others is computed together.
 _ROWS = 64
 
 
 def cavities(approximation: ExactApproximation) -> Marginals:
-    """What the posterior without each observation says about it, all other sites being held."""
+    """The latent marginal of each observation without its own site, all other sites being held."""
     return approximation.problem.weights.one(approximation.iterate.posterior.view).cavity
 
 
 def left_out(approximation: ExactApproximation, schedule: Schedule, max_iter: int) -> Marginals:
-    """What the posterior without each observation says about it, all other sites being solved anew."""
+    """The latent marginal of each observation without its own site, the other sites solved again."""
     mean, variance = (part.copy() for part in cavities(approximation))
     to_tolerance = replace(schedule, iterations=None)
     for i in np.flatnonzero(disturbances(approximation) > _SMALL):
@@ -43,14 +44,12 @@ def left_out(approximation: ExactApproximation, schedule: Schedule, max_iter: in
 
 
 def disturbances(approximation: ExactApproximation) -> Array:
-    """For each row, how much any other site would move if one observation of it were not there."""
-    problem, posterior = approximation.problem, approximation.iterate.posterior
-    view = problem.weights.one(posterior.view)
-    covariance = approximation.covariance
-    n = len(view.mean)
+    """For each row, the largest move of any other site after one observation of the row is removed."""
+    problem = approximation.problem
+    view = problem.weights.one(approximation.iterate.posterior.view)
+    covariance, found = approximation.covariance, np.empty(len(view.mean))
     between = problem.weights.between(view)  # covariances with other observations of the same row
-    found = np.empty(n)
-    for rows in panels(n, _ROWS):
+    for rows in panels(len(found), _ROWS):
         part = np.array(on_host(covariance[rows, :]))
         diagonal_of(part[:, rows])[:] = between[rows]
         found[rows] = _moves(problem, view, rows, part).max(axis=1)
@@ -62,12 +61,11 @@ def _moves(problem: ExactProblem, view: SiteView, rows: slice, covariance: Array
     gap, part = view.gap[rows, None], np.broadcast_to(view.part, view.mean.shape)[rows, None]
     mean = view.mean - covariance * (part * view.pull[rows, None] / gap)
     variance = view.variance + covariance**2 * (part * view.tau[rows, None] / gap)
-    after = SiteView(
-        mean, variance, view.tau, view.nu, 1.0 - view.part * view.tau * variance, view.part
-    )
+    left = 1.0 - view.part * view.tau * variance
+    after = SiteView(mean, variance, view.tau, view.nu, left, view.part)
     try:
         wanted = problem.rule.propose(problem.likelihood, problem.y, after).sites
-    except (ImproperCavityError, ValueError):  # the row disturbs the others beyond telling
+    except (ImproperCavityError, ValueError):  # the moves are too large to be computed
         return np.full_like(mean, np.inf)
     d_tau = wanted.tau - view.tau
     d_shift = wanted.nu - view.nu - mean * d_tau

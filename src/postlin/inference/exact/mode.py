@@ -1,46 +1,27 @@
 """Newton's method for the mode of prior × likelihood, with a search along each step: Laplace.
 
-The search needs no factorisation, since the mean moves along a line, and so does K⁻¹ times it.
+The search needs no factorisation: along a step both the mean and K⁻¹ times it change linearly.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
 from postlin._typing import Array
+from postlin.inference.contract import Iterate, Posterior
 from postlin.rules.sites import Sites
 
-#: The shortest part of a step that is tried, and the residual below which all of it is taken.
+#: The shortest part of a step that is tried, and the residual below which the whole step is taken.
 _SHORTEST, _CLOSE = 1e-3, 0.3
 
 
-class Mean(Protocol):
-    """A posterior mean μ₀ + K a, with its weights a."""
-
-    mean: Array
-    weights: Array
-
-
-class Point(Protocol):
-    """An iterate of the solver."""
-
-    @property
-    def posterior(self) -> Mean:
-        """Its posterior."""
-
-    @property
-    def size(self) -> float:
-        """The size of its residual."""
-
-
 class ModeClimb:
-    """A point f = μ₀ + K a on the way up log p(y|f) + log prior(f)."""
+    """A point f = μ₀ + K a that moves towards the maximum of log p(y|f) + log prior(f)."""
 
     def __init__(
         self,
         prior_mean: Array,
-        start: Mean | None,
+        start: Posterior | None,
         sites_at: Callable[[Array], Sites],
         log_likelihood: Callable[[Array], float],
     ) -> None:
@@ -50,13 +31,13 @@ class ModeClimb:
         self._height = self._log_posterior(self._f, self._a)
 
     def sites(self) -> Sites:
-        """The sites at the present point. The mean of the posterior that they make is Newton's next."""
+        """The sites at the present point. The mean of their posterior is where Newton's step leads."""
         return self._sites_at(self._f)
 
-    def advance(self, iterate: Point) -> None:
-        """Go towards the mean of the posterior that the sites made, as far as that leads up."""
-        posterior, length = iterate.posterior, 1.0
-        step, turn = posterior.mean - self._f, posterior.weights - self._a
+    def advance(self, iterate: Iterate) -> None:
+        """Go from the present point towards the iterate's mean, as far as the density increases."""
+        length = 1.0
+        step, turn = iterate.posterior.mean - self._f, iterate.posterior.weights - self._a
         while True:
             f, a = self._f + length * step, self._a + length * turn
             height = self._log_posterior(f, a)

@@ -1,69 +1,58 @@
 """The Gaussian posterior that a prior N(μ₀, K) and sites (τ, ν) make: dense linear algebra only.
 
-Everything stands on the Cholesky factor of B = I + S K S, S = diag(√τ). Sites of negative
-precision (EP may keep some) are added after the others as a downdate, whose own Cholesky factor
-exists exactly when the posterior does.
+All follows from the Cholesky factor of B = I + S K S, S = diag(√τ). Sites of negative precision (EP
+may keep some) are added after the others as a downdate, whose own Cholesky factor exists exactly when
+the posterior does.
 
-One array of n² beside K (two where n is small): it holds the factor of B, then its inverse when
-variances are asked for, then the posterior correlation when somebody asks how the marginals answer to
-the sites. It lives where K lives; vectors are NumPy's.
+Beside K there is one array of n² numbers (two where n is small). It holds the factor of B, then its
+inverse once variances are needed, then the posterior correlation once derivatives by the sites are
+needed. The array is on K's device; vectors are NumPy's.
 """
 
 from functools import cached_property
 
 import numpy as np
 
-from postlin._typing import Array, Marginals
+from postlin._typing import Array, Marginals, override
+from postlin.inference.contract import Posterior
 from postlin.linalg.arrays import Matrix, column_products, diagonal, on_host, place_of
 from postlin.linalg.factor import Correlation, Downdate, Factor
 from postlin.linalg.tiles import TiledCorrelation, TiledFactor, whole_times
 from postlin.linalg.triangles import times
 from postlin.rules.sites import Sites, SiteView
 
-#: √τ is kept above this: sites so weak change no bit of B, but can be divided by, and B⁻¹ be squared.
+#: √τ is at least this: weaker sites change no bit of B, and it can be divided by and B⁻¹ be squared.
 _WEAKEST = 1e-70
 
 
-class GaussianPosterior:
-    """N(μ₀, K) times sites, normalised. One factorisation, made on construction."""
+class GaussianPosterior(Posterior):
+    """N(μ₀, K) times sites, normalised. The constructor makes one factorisation."""
 
     def __init__(self, K: Matrix, prior_mean: Array, sites: Sites) -> None:
-        self.K = K
+        self.K, self.prior_mean, self.sites = K, prior_mean, sites
         self._is_host = place_of(K).is_host
         self._k = diagonal(K)
-        self.prior_mean = prior_mean
-        self.sites = sites
         tau, nu = sites
         self._root = np.sqrt(np.maximum(tau, _WEAKEST**2))
         self.half_log_det = self._factor.half_log_det
         target = nu - tau * prior_mean
         # a = (I + TK)⁻¹(ν − τμ₀) and the posterior mean is μ₀ + K a
-        self.weights: Array = self._root * self._factor.solve(target / self._root)
+        self.weights = self._root * self._factor.solve(target / self._root)
         mean = times(K.T, self.weights) if self._is_host else whole_times(K, self.weights)
         strong = tau * self._k > 1.0
         mean[strong] = (target[strong] - self.weights[strong]) / tau[strong]
         self._downdate = self._negative() if (tau < 0).any() else None
         if self._downdate:
-            mean += self._downdate.shift(target)
+            shift, negative = self._downdate.shift(target), self._downdate.negative
+            mean += shift
             self.half_log_det += self._downdate.half_log_det
-            negative = self._downdate.negative
-            self.weights -= np.maximum(tau, 0.0) * self._downdate.shift(target)
+            self.weights -= np.maximum(tau, 0.0) * shift
             self.weights[negative] = target[negative] - tau[negative] * mean[negative]
-        self.mean: Array = mean + prior_mean
+        self.mean = mean + prior_mean
 
     @cached_property
     def _factor(self) -> Factor | TiledFactor:
         return Factor(self.K, self._root) if self._is_host else TiledFactor(self.K, self._root)
-
-    def release(self) -> None:
-        """Give the array back. What is known stays; what else is asked for costs a factorisation."""
-        self.__dict__.pop("_factor", None)
-        self.__dict__.pop("correlation", None)
-
-    @property
-    def is_released(self) -> bool:
-        """Whether the next question costs a factorisation."""
-        return not {"_factor", "correlation"} & self.__dict__.keys()
 
     @cached_property
     def _from_positive(self) -> tuple[Array, Array]:
@@ -73,16 +62,16 @@ class GaussianPosterior:
     @cached_property
     def _marginals(self) -> tuple[Array, Array]:
         """Variances and 1 − τv given all sites."""
-        if self._downdate is None:
-            return self._factor.marginals()
         variance, gap = self._from_positive
+        if self._downdate is None:
+            return variance, gap
         tau, widening = self.sites.tau, self._downdate.widening
         variance = variance + widening
         return variance, np.where(tau > 0, gap - tau * widening, 1.0 - tau * variance)
 
     @property
+    @override
     def variance(self) -> Array:
-        """Posterior variances."""
         return self._marginals[0]
 
     @property
@@ -92,36 +81,34 @@ class GaussianPosterior:
 
     @property
     def view(self) -> SiteView:
-        """What the rules look at."""
+        """The marginals and sites from which a rule proposes sites."""
         variance, gap = self._marginals
         return SiteView(self.mean, variance, *self.sites, gap)
 
     @property
     def view_without_variance(self) -> SiteView:
-        """``view`` for rules that look at means alone, at half the price.
+        """``view`` for rules that use means alone, at half the cost.
 
-        In place of variances what they would be without the neighbours, k/(1 + τk): no smaller.
+        In place of the variances it has their upper bounds k/(1 + τk), which ignore other points.
         """
         tau, k = self.sites.tau, self._k
         gap = 1.0 / (1.0 + np.maximum(tau, 0.0) * k)
         return SiteView(self.mean, gap * k, *self.sites, gap)
 
     def _negative(self) -> Downdate:
-        negative = np.flatnonzero(self.sites.tau < 0)
-        return Downdate(self.sites.tau, negative, self._columns_from_positive(negative))
-
-    def _columns_from_positive(self, index: np.ndarray) -> Array:
-        """Columns of the covariance given the positive sites alone."""
+        """The downdate by the negative sites, from their columns of Σ given the positive sites."""
+        index = np.flatnonzero(self.sites.tau < 0)
+        own = index, np.arange(len(index))
         variance, _ = self._from_positive
         chosen = np.zeros((len(variance), len(index)), order="F")
-        chosen[index, np.arange(len(index))] = 1.0
+        chosen[own] = 1.0
         columns: Array = -self._factor.solve(chosen) / self._root[:, None] / self._root[index]
-        columns[index, np.arange(len(index))] = variance[index]
-        return columns
+        columns[own] = variance[index]
+        return Downdate(self.sites.tau, index, columns)
 
     @cached_property
     def correlation(self) -> Correlation | TiledCorrelation:
-        """Of the posterior; its array is the factor's, which is given up."""
+        """The posterior correlation. It takes over the array of the factor."""
         sigma = np.sqrt(self.variance)
         factor = self._factor
         del self._factor
@@ -130,26 +117,25 @@ class GaussianPosterior:
         return factor.into_correlation(1.0 / (self._root * sigma), spread)
 
     @property
+    @override
     def covariance(self) -> Matrix:
-        """Σ = (K⁻¹ + T)⁻¹, as a matrix of its own."""
         return self.correlation.covariance(np.sqrt(self.variance), self.variance)
 
     def lower_covariance(self) -> Array:
-        """The lower triangle of Σ in an array of NumPy's; above it stands nothing of use."""
+        """The lower triangle of Σ in a NumPy array; the strict upper triangle is undefined."""
         assert isinstance(self.correlation, Correlation)
         return self.correlation.lower_covariance(np.sqrt(self.variance), self.variance)
 
     @property
     def log_normaliser(self) -> float:
-        """Log ∫ N(f; μ₀, K) Πᵢ exp(νᵢfᵢ − τᵢfᵢ²/2) df."""
-        tau, nu = self.sites
-        mu = self.prior_mean
+        """log ∫ N(f; μ₀, K) Πᵢ exp(νᵢfᵢ − τᵢfᵢ²/2) df."""
+        (tau, nu), mu = self.sites, self.prior_mean
         at_prior_mean = float(mu @ (nu - 0.5 * tau * mu))
         fit = 0.5 * float((nu - tau * mu) @ (self.mean - mu))
         return at_prior_mean + fit - self.half_log_det
 
     def predict_mean(self, cross: Matrix, prior_mean: Array | float = 0.0) -> Array:
-        """Latent means at new points, from k(training, new), which is where K is."""
+        """Latent means at new points, from k(training, new) on K's device."""
         mean: Array = prior_mean + on_host(cross.T @ place_of(cross).put(self.weights))
         return mean
 
@@ -157,7 +143,10 @@ class GaussianPosterior:
         self, cross: Matrix, prior_variance: Array, prior_mean: Array | float = 0.0
     ) -> Marginals:
         """Latent marginals at new points, from k(training, new) and k(new, new)'s diagonal."""
-        variance = prior_variance - self._explained(cross)
+        whitened, widening = self._whitened(cross)
+        variance = prior_variance - _squares(whitened)
+        if widening is not None:
+            variance += _squares(widening)
         # No subtraction from k(x, x) can resolve a variance below its last bit.
         variance = np.maximum(variance, np.finfo(float).eps * prior_variance)
         return Marginals(self.predict_mean(cross, prior_mean), variance)
@@ -170,17 +159,12 @@ class GaussianPosterior:
             covariance += on_host(widening.T @ widening)
         return self.predict_mean(cross), covariance
 
-    def _explained(self, cross: Matrix) -> Array:
-        """The diagonal of crossᵀ Q cross with Q = T − TΣT = (K + T⁻¹)⁻¹."""
-        whitened, widening = self._whitened(cross)
-        explained = _squares(whitened)
-        if widening is not None:
-            explained -= _squares(widening)
-        return explained
-
     def _whitened(self, cross: Matrix) -> tuple[Matrix, Matrix | None]:
-        """A and, where there are negative sites, D such that crossᵀ Q cross = AᵀA − DᵀD."""
-        # T − TΣT itself would lose digits; and from L⁻¹ there would be other bits than from a file
+        """A and, where there are negative sites, D such that crossᵀ Q cross = AᵀA − DᵀD.
+
+        Q is T − TΣT = (K + T⁻¹)⁻¹.
+        """
+        # computing T − TΣT would lose digits; L⁻¹ would give other bits than a model read from a file
         if "correlation" in self.__dict__ or self._factor.is_inverted:
             self.release()
         whitened = self._factor.whiten_cross(cross)

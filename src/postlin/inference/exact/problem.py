@@ -1,8 +1,8 @@
 """The exact problem of two classes: prior, labels, likelihood and rule; its iterates; its Jacobian.
 
-In the residual's own units a change of the sites is (p, q) = (v dτ, √v (dν − m dτ)), and the
-posterior answers with dm/√v = C q and dv/v = −(C∘C) p, where C is the posterior correlation: so a
-product with the Jacobian J of the undamped map costs O(n²).
+In the residual's units a change of the sites is (p, q) = (v dτ, √v (dν − m dτ)). It changes the
+marginals by dm/√v = C q and dv/v = −(C∘C) p, where C is the posterior correlation, so a product with
+the Jacobian J of the undamped map costs O(n²).
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,10 @@ import numpy as np
 
 from postlin._typing import Array, override
 from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
-from postlin.inference.contract import Step, Swept
+from postlin.inference.contract import LEAST, MEAN_ACCURACY, Iterate, Jacobian, Problem, Step
 from postlin.inference.exact.mode import ModeClimb
 from postlin.inference.exact.posterior import GaussianPosterior
 from postlin.inference.exact.sweep import swept
-from postlin.inference.newton import LEAST, MEAN_ACCURACY, LinearisedMap, newton_step
 from postlin.likelihoods.base import BinaryLikelihood, Likelihood
 from postlin.linalg.arrays import Matrix, diagonal
 from postlin.linalg.krylov import gmres
@@ -26,14 +25,13 @@ from postlin.rules.scales import SiteScales
 from postlin.rules.sites import Proposal, Sites, SiteView
 from postlin.rules.weights import UNIT, Weights
 
-_EPS = float(np.finfo(float).eps)
-#: Up to this many points, eigenvalues are taken from J written out.
+#: Up to this many points, eigenvalues are computed from J as a dense matrix.
 _DENSE = 150
 
 
 @dataclass(frozen=True)
-class ExactProblem:
-    """Find sites that equal what the rule proposes at the posterior that they make."""
+class ExactProblem(Problem["ExactIterate"]):
+    """A prior N(prior_mean, K), labels with their likelihood and weights, and the rule."""
 
     K: Matrix
     prior_mean: Array
@@ -42,68 +40,57 @@ class ExactProblem:
     rule: Rule
     weights: Weights = UNIT
 
-    def iterate(self, sites: Sites) -> "ExactIterate":
-        """The iterate at these sites: one factorisation."""
+    @override
+    def iterate(self, sites: Sites, *, strict: bool = False) -> "ExactIterate":
         posterior = GaussianPosterior(self.K, self.prior_mean, sites)
         view = posterior.view if self.rule.looks_at_variance else posterior.view_without_variance
+        if strict and not (view.variance > 0).all():  # sites are stronger than 1/rounding
+            raise NotPositiveDefiniteError("a posterior variance has no digit left.")
         return ExactIterate(posterior, view, self._propose(view))
-
-    def try_iterate(self, sites: Sites) -> "ExactIterate | None":
-        """The iterate, or None where sites make no posterior, or one with an improper cavity."""
-        if not sites.are_finite():
-            return None
-        try:
-            posterior = GaussianPosterior(self.K, self.prior_mean, sites)
-            view = posterior.view if self.rule.looks_at_variance else posterior.view_without_variance
-            if not (view.variance > 0).all():
-                return None  # no digit left: sites stronger than 1/rounding
-            iterate = ExactIterate(posterior, view, self._propose(view))
-        except (NotPositiveDefiniteError, ImproperCavityError):
-            return None
-        return iterate if np.isfinite(iterate.size) else None
 
     def _propose(self, view: SiteView) -> Proposal:
         one = self.weights.one(view)
         return self.weights.propose(self.rule.propose(self.likelihood, self.y, one), one.tau)
 
     def sites_for(self, view: SiteView) -> Sites:
-        """The sites that the rule proposes, without their derivatives: half the time."""
+        """The sites that the rule proposes, without their derivatives, in half the time."""
         one = self.weights.one(view)
         return self.weights.total(self.rule.set_sites(self.likelihood, self.y, one)[0])
 
     @property
+    @override
     def no_sites(self) -> Sites:
-        """Sites of zeros."""
         zero = np.zeros_like(self.y)
         return Sites(zero, zero)
 
     def _prior_view(self) -> SiteView:
         return SiteView(self.prior_mean, diagonal(self.K).copy(), *self.no_sites, np.ones_like(self.y))
 
+    @override
     def prior_proposal(self) -> Proposal:
-        """What the rule proposes at the prior."""
         return self._propose(self._prior_view())
 
+    @override
     def cautious_sites(self, iterate: "ExactIterate | None") -> Sites:
-        """Sites that are never far too weak, at an iterate or at the prior."""
         one = self.weights.one(iterate.view if iterate else self._prior_view())
         return self.weights.total(self.rule.propose_cautiously(self.likelihood, self.y, one))
 
+    @override
     def newton_step(self, iterate: "ExactIterate", *, time: float) -> Step:
-        """A Newton step, or an implicit step of this pseudo-time or less."""
         residual = iterate.residual.ravel()
         if self.rule.is_newton:
             return Step(residual / (1.0 + 1.0 / time), time)
-        return newton_step(ExactMap(self, iterate), residual, iterate.size, time)
+        return ExactMap(self, iterate).newton_step(residual, iterate.size, time)
 
-    def sweep(self, iterate: "ExactIterate | None", damping: float, *, block: int) -> Swept:
-        """The sites after a damped sequential sweep from an iterate, or from the prior."""
+    @override
+    def sweep(
+        self, iterate: "ExactIterate | None", damping: float, *, block: int
+    ) -> tuple[Sites, np.ndarray]:
         if iterate is None:
             covariance, mean, sites = self.K.T.copy(order="F"), self.prior_mean, self.no_sites
         else:
             posterior = iterate.posterior
-            covariance, mean = posterior.lower_covariance(), posterior.mean
-            sites = posterior.sites
+            covariance, mean, sites = posterior.lower_covariance(), posterior.mean, posterior.sites
         return swept(covariance, mean.copy(), sites, self._set_site, damping, block)
 
     def _set_site(self, i: int, view: SiteView) -> tuple[Sites, bool]:
@@ -111,8 +98,8 @@ class ExactProblem:
         sites, overruled = self.rule.set_sites(self.likelihood, self.y[i], weights.one(view))
         return weights.total(sites), bool(np.any(overruled))
 
+    @override
     def climb(self, iterate: "ExactIterate | None") -> ModeClimb:
-        """Newton's method for the mode, from an iterate or from the prior."""
         likelihood, view = self.likelihood, self._prior_view()
         assert isinstance(likelihood, BinaryLikelihood)
         return ModeClimb(
@@ -128,23 +115,22 @@ class ExactProblem:
         return self.weights.scales(self.rule.scales(self.likelihood, self.y, view), view.tau)
 
     def log_evidence(self, iterate: "ExactIterate", scales: SiteScales) -> float:
-        """log Z at an iterate whose scales are known."""
-        tau = self.weights.one(iterate.posterior.view).tau
-        between = self.weights.log_scale(tau)
+        """log Z at an iterate, from the scales there."""
+        between = self.weights.log_scale(self.weights.one(iterate.posterior.view).tau)
         return iterate.posterior.log_normaliser + float(scales.value.sum()) + between
 
 
 @dataclass(frozen=True)
-class ExactIterate:
-    """Sites with their posterior, and what the rule proposes instead."""
+class ExactIterate(Iterate):
+    """Sites with their posterior, and the sites that the rule proposes there."""
 
     posterior: GaussianPosterior
-    view: SiteView  # what the rule looked at
+    view: SiteView  # from which the rule proposes sites
     proposal: Proposal
 
     @property
     def move(self) -> Array:
-        """The move that the rule asks for: [Δτ, Δν − m Δτ]."""
+        """The move from the present to the proposed sites: [Δτ, Δν − m Δτ]."""
         d_tau = self.proposal.sites.tau - self.view.tau
         return np.array([d_tau, self.proposal.sites.nu - self.view.nu - self.view.mean * d_tau])
 
@@ -154,25 +140,16 @@ class ExactIterate:
         v = self.view.variance
         return np.array([v, np.sqrt(v)]) * self.move
 
-    @cached_property
-    def size(self) -> float:
-        """The largest entry of the residual; not finite if any entry is not."""
-        return float(np.abs(self.residual).max())
-
     @property
-    def rounding(self) -> float:
-        """The residual that rounding in B = I + SKS can cause: no iteration gets below it.
-
-        It is at most 1e-6: a larger residual is a failure, whatever its cause.
-        """
-        k = diagonal(self.posterior.K)
-        return min(1e-6, 8.0 * _EPS * float(1.0 + np.max(np.maximum(self.view.tau, 0.0) * k)))
+    @override
+    def strength(self) -> float:
+        return float(np.max(np.maximum(self.view.tau, 0.0) * diagonal(self.posterior.K)))
 
     def moved(self, step: Array) -> Sites:
         """The sites after a step in the residual's units.
 
-        A precision that the step would make negative while the rule wants it positive stops at a
-        tenth of the smaller of the present precision and the wanted one.
+        Where the present and the proposed precision are positive, the new one is at least a tenth of
+        the smaller of them.
         """
         m, v, tau, nu, *_ = self.view
         p, q = step.reshape(2, -1)
@@ -182,7 +159,7 @@ class ExactIterate:
         return Sites(new_tau, nu + q / np.sqrt(v) + m * (new_tau - tau))
 
 
-class ExactMap(LinearisedMap):
+class ExactMap(Jacobian):
     """The Jacobian of the undamped map at an iterate; flat vectors hold p, then q."""
 
     krylov: ClassVar[int] = 60
@@ -190,10 +167,9 @@ class ExactMap(LinearisedMap):
 
     def __init__(self, problem: ExactProblem, iterate: ExactIterate) -> None:
         self._problem, self._iterate = problem, iterate
-        posterior = iterate.posterior
-        v = posterior.variance
+        v = iterate.posterior.variance
         self.sigma = sigma = np.sqrt(v)
-        self._correlation = posterior.correlation
+        self._correlation = iterate.posterior.correlation
         rows = np.array([v, sigma])[:, None]
         columns = np.array([sigma, v, 1.0 / v, 1.0 / sigma])
         #: [row, column, point]: v dτ̂ and √v (dν̂ − m dτ̂) by dm/√v, dv/v, v dτ and √v (dν − m dτ)
@@ -255,21 +231,17 @@ class ExactMap(LinearisedMap):
     @override
     def solve_transposed(self, right: Array, *, rtol: float) -> tuple[Array, bool]:
         solution, found = super().solve_transposed(right, rtol=rtol)
-        if not found:  # a dense solve gets there
+        if not found:  # GMRES failed, a dense solve does not
             solution = np.linalg.solve(np.eye(len(right)) - self.dense().T, right).astype(np.float64)
         return solution, True
 
     def dense(self) -> Array:
         """J as a matrix, (2n, 2n)."""
-        local, n = self._local, len(self.sigma)
-        correlation = self._correlation.dense()
+        local, n, correlation = self._local, len(self.sigma), self._correlation.dense()
         blocks = np.empty((2, n, 2, n))
-        for row in range(2):
-            blocks[row, :, 0] = -local[row, 1][:, None] * correlation**2
-            blocks[row, :, 1] = local[row, 0][:, None] * correlation
-            for column in range(2):
-                block = blocks[row, :, column]
-                block[np.arange(n), np.arange(n)] += local[row, 2 + column]
+        blocks[:, :, 0] = -local[:, 1, :, None] * correlation**2
+        blocks[:, :, 1] = local[:, 0, :, None] * correlation
+        np.einsum("rici->rci", blocks)[:] += local[:, 2:]  # a view of the diagonals
         return blocks.reshape(2 * n, 2 * n)
 
     @override

@@ -5,9 +5,9 @@ the block one rank-β product brings the mean and Σ up to date where sites are 
 
     Σ ← Σ − C G Cᵀ,   C = Σ[later, block],   G = (I + D Σ_bb)⁻¹ D,   D = diag(Δτ).
 
-The numbers are those of site-by-site processing, at the speed of matrix products. What has been
-passed is never needed again, so a sweep costs no more than a factorisation or two. A corner is swept
-like the whole, in smaller blocks, so that most work stays in the cache.
+The numbers are those of site-by-site processing, at the speed of matrix products. Rows of Σ that the
+sweep has passed are not updated, so a sweep costs no more than a factorisation or two. The corner of a
+block is swept like the whole matrix, in smaller blocks, so that most work stays in the cache.
 """
 
 from collections.abc import Callable
@@ -18,36 +18,34 @@ from scipy.linalg import blas, lapack
 
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError
-from postlin.inference.contract import Swept
 from postlin.linalg.triangles import diagonal_of, mirror, panels
 from postlin.rules.sites import Sites, SiteView
 
-#: The whole is swept in blocks of this many of the schedule's.
+#: An outer block holds this many of the schedule's blocks.
 _BLOCKS = 8
-#: Columns of Σ that are brought up to date by one product.
+#: The number of columns of Σ that one product updates.
 _PANEL = 256
 
-
-#: Sets the site of point i anew from what is known there, and says whether a policy has changed it.
+#: Returns the new site of point i at the given view, and whether a policy has changed it.
 SetSite = Callable[[int, SiteView], tuple[Sites, bool]]
 
 
 def swept(
     covariance: Array, mean: Array, sites: Sites, set_site: SetSite, damping: float, block: int
-) -> Swept:
-    """The sites after each has been set anew, in order, from a posterior that is kept up to date.
+) -> tuple[Sites, np.ndarray]:
+    """The sites after each has been set in turn, and which of them a policy has changed.
 
-    The posterior at the beginning is given by the lower triangle of its covariance and by its mean,
-    both of which are used up.
+    The sweep starts from the posterior with the given covariance, of which only the lower triangle is
+    read, and mean. It overwrites both arrays.
     """
     tau, nu = (part.copy() for part in sites)
     state = _Sweep(set_site, tau, nu, np.zeros(len(tau), dtype=bool), damping)
     state.run(0, covariance, mean, (_BLOCKS * block, block))
-    return Swept(Sites(tau, nu), state.overruled)
+    return Sites(tau, nu), state.overruled
 
 
 class _Sweep(NamedTuple):
-    """The sites of a sweep, set in place."""
+    """The state of a sweep, whose arrays are changed in place."""
 
     set_site: SetSite
     tau: Array
@@ -56,9 +54,9 @@ class _Sweep(NamedTuple):
     damping: float
 
     def run(self, first: int, covariance: Array, mean: Array, blocks: tuple[int, ...]) -> None:
-        """Set the sites from ``first`` on whose covariance (lower triangle) and mean are given.
+        """Set the sites from ``first`` on, given their covariance (lower triangle) and mean.
 
-        Both arrays are used up. ``blocks`` holds the sizes of the blocks, the larger ones first.
+        Both arrays are overwritten. ``blocks`` holds the sizes of the blocks, the larger ones first.
         """
         if not blocks or len(mean) == 1:
             self._one_by_one(first, mirror(covariance), mean)
@@ -78,26 +76,24 @@ class _Sweep(NamedTuple):
     def _change(
         self, sites: slice, corner: Array, tau: Array, nu: Array, mean: Array
     ) -> tuple[Array, Array]:
-        """G, and the vector that C is multiplied by to move the mean, after a block has changed."""
+        """G, and the vector x for which C x is the change of the mean, after a block has changed."""
         d_tau, d_nu = self.tau[sites] - tau, self.nu[sites] - nu
-        system = corner * d_tau  # (I + Σ_bb D)ᵀ, by which is divided from the right
+        system = corner * d_tau  # becomes I + Σ_bb D, whose transpose is solved with
         diagonal_of(system)[:] += 1.0
         right = np.column_stack([np.diag(d_tau), d_nu - d_tau * mean])
         answers = lapack.dgesv(system.T, right)[2]
         return 0.5 * (answers[:, :-1] + answers[:, :-1].T), answers[:, -1]
 
     def _one_by_one(self, first: int, covariance: Array, mean: Array) -> None:
+        """Set the sites from ``first`` on with a rank-one update after each."""
         tau, nu = self.tau, self.nu
-        for j in range(len(mean)):
-            i = first + j
+        for j, i in enumerate(range(first, first + len(mean))):
             # scalars, not arrays of one: half the time
             m, v, t = mean[j], covariance[j, j], tau[i]
-            view = SiteView(m, v, t, nu[i], 1.0 - t * v)
             try:
-                wanted, overruled = self.set_site(i, view)
+                wanted, self.overruled[i] = self.set_site(i, SiteView(m, v, t, nu[i], 1.0 - t * v))
             except ImproperCavityError as error:
                 raise ImproperCavityError(i, error.cavity_variance) from None
-            self.overruled[i] = overruled
             d_tau = self.damping * (wanted.tau - t)
             d_nu = self.damping * (wanted.nu - nu[i])
             tau[i] += d_tau

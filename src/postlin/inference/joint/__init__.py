@@ -1,1 +1,1 @@
-"""."""
+"""Joint inference for many classes with the softmax likelihood."""

@@ -1,4 +1,4 @@
-"""Which rows would be missed: what leaving one out does to the sites of the others."""
+"""Leave-one-out without refitting: how far the other sites move when an observation is removed."""
 
 from dataclasses import replace
 
@@ -12,9 +12,9 @@ from postlin.rules.sites import Sites
 
 
 def disturbances(approximation: JointApproximation) -> Array:
-    """For each row, how much any other site would move without one observation of it.
+    """For each row, the largest move of any other site after one observation of the row is removed.
 
-    The answer is of first order, which is enough to tell small moves from large ones.
+    The moves are of first order, which is enough to tell small ones from large ones.
     """
     problem, iterate = approximation.problem, approximation.iterate
     linearised, share = JointMap(problem, iterate), problem.weights.share
@@ -33,7 +33,7 @@ def disturbances(approximation: JointApproximation) -> Array:
 
 
 def without_one(approximation: JointApproximation, i: int) -> tuple[JointProblem, Sites]:
-    """The problem with one observation of point i less, and the sites to start from."""
+    """The problem without one observation of point i, and the sites to start from."""
     problem = approximation.problem
     weights, left = problem.weights.without(i)
     start = Sites(*(part.copy() for part in approximation.sites))
