@@ -10,14 +10,7 @@ import numpy as np
 from scipy.special import erfcx, log_ndtr
 
 from postlin._typing import Array
-from postlin.likelihoods.base import (
-    BinaryLikelihood,
-    Jet,
-    Response,
-    both_labels,
-    symmetric_regression,
-    with_label,
-)
+from postlin.likelihoods.base import BinaryLikelihood, Jet, Response, both_labels, mirror
 
 SQRT_2 = sqrt(2.0)
 SQRT_HALF_PI = sqrt(0.5 * pi)
@@ -50,11 +43,10 @@ def derivatives(z: Array, slope: Array) -> Iterator[Array]:
 
 def _tail_coefficients(terms: int) -> Array:
     """cₖ of w = λ − a = Σ cₖ a^−(2k+1) for a = −z → ∞, from the equation a w = 1 + w' − w²."""
-    c = [1.0]
+    c = np.ones(1)
     for k in range(terms - 1):
-        convolution = sum(c[i] * c[k - i] for i in range(k + 1))
-        c.append(-(2 * k + 1) * c[k] - convolution)
-    return np.array(c)
+        c = np.append(c, -(2 * k + 1) * c[k] - c @ c[::-1])
+    return c
 
 
 _TAIL_COEFFICIENTS = _tail_coefficients(16)
@@ -94,12 +86,21 @@ class Probit(BinaryLikelihood):
         """The regression from three derivatives of log Φ at ±y m, in half the time of two jets."""
         r = np.sqrt(1.0 + v)
         z = y * m / r
-        return symmetric_regression(y, *_log_ndtr_derivatives(np.array([z, -z]), r, 3))
+        g, h, c = _log_ndtr_derivatives(np.array([z, -z]), r, 3)
+        g_by_v = 0.5 * c + g * h
+        return Response(
+            g=y * g[0],
+            rho=g[0] * g[1],
+            g_by_m=h[0],
+            g_by_v=y * g_by_v[0],
+            rho_by_m=y * (h[0] * g[1] - g[0] * h[1]),
+            rho_by_v=g_by_v[0] * g[1] + g[0] * g_by_v[1],
+        )
 
     def jet(self, y: Array, m: Array, v: Array) -> Jet:
         """The jet of one label, in half the time of both."""
         r = np.sqrt(1.0 + v)
-        return with_label(y, _log_ndtr_jet(y * m / r, r))
+        return mirror(_log_ndtr_jet(y * m / r, r), y)
 
 
 def _log_ndtr_jet(z: Array, r: Array) -> Jet:

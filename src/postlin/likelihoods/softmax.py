@@ -1,6 +1,6 @@
 """Softmax averaged over Gaussians: label probabilities, their slopes, and the derivatives of both.
 
-A point has the contrasts u = m + L z with V = L Lᵀ and z standard normal. In these units a rule needs
+A point's contrasts are u = m + L z, where V = L Lᵀ and z is standard normal. In these units rules need
 
     p̄_c = E[p_c],   G_c = E[z | c],   A = Σ_c p̄_c G_c G_cᵀ,
 
@@ -12,6 +12,7 @@ Expectations are sums over many nodes. They are computed for a few points at a t
 an axis of nodes is kept.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar
@@ -22,6 +23,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from postlin._typing import Array
+from postlin.likelihoods.quadrature import trapezoid
 from postlin.linalg.threads import in_batches
 
 #: The number of nodes in one dimension.
@@ -45,16 +47,13 @@ class Softmax:
 @cache
 def normal_nodes(dimension: int, count: int) -> tuple[Array, Array]:
     """Nodes (Q, dimension) and weights for a standard normal; Q = ``count`` from two dimensions on."""
-    if dimension == 1:  # equal steps suit a Gaussian as well as any rule does, and a step better
-        x = np.linspace(-_REACH, _REACH, _LINE)
-        weights = np.exp(-0.5 * x**2)
-        weights /= weights.sum()
-        return x[:, None] / np.sqrt(weights @ x**2), weights
+    if dimension == 1:  # equal steps suit a Gaussian as well as any rule, and a steep softmax better
+        x, weights = trapezoid(_LINE, _REACH)
+        return x[:, None], weights
     # products of Gauss–Hermite rules are poor where softmax is a step, even in two dimensions
-    half = qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(0)).random(count // 2)
-    z = ndtri(half)
+    z = ndtri(qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(0)).random(count // 2))
     z = np.concatenate([z, -z])
-    # the root of their covariance scales it to the identity; the mean is zero by symmetry
+    # the root of their covariance scales them to unit covariance; their mean is zero by symmetry
     z = np.linalg.solve(np.linalg.cholesky(z.T @ z / len(z)), z.T).T
     return z, np.full(len(z), 1.0 / len(z))
 
@@ -84,16 +83,9 @@ class AtNodes:
         self.given: Array = given  # weights of the nodes given class c, (b, C, Q)
         self.log_mean: Array = (top + np.log(total))[:, :, 0]  # log p̄, (b, C)
 
-    @property
-    def slopes(self) -> Array:
-        """G, (b, C, D)."""
-        G: Array = self.given @ self.z
-        return G
-
     def spread(self, y: np.ndarray) -> Array:
         """E[z zᵀ | y], (b, D, D)."""
-        weighted = self.given[np.arange(len(y)), y][:, None, :] * self.z.T
-        moments: Array = weighted @ self.z
+        moments: Array = (self.given[np.arange(len(y)), y][:, None, :] * self.z.T) @ self.z
         return moments
 
     @cached_property
@@ -102,12 +94,12 @@ class AtNodes:
         middle: Array = np.swapaxes(self.scaled, 1, 2) @ np.exp(self.log_p)
         return middle
 
-    def log_slopes(self, y: np.ndarray) -> tuple[Array, Array]:
-        """Derivatives of log p̄_y by shift and stretch, where dm = L shift and dL = L stretch."""
+    def log_slopes(self, y: np.ndarray) -> tuple[Array, Array, Array]:
+        """log p̄_y and its derivatives by shift and stretch, where dm = L shift and dL = L stretch."""
         rows = np.arange(len(y))
         by_z = self.scaled[rows, y][:, :, None] - self._middle
         by_z *= self.given[rows, y][:, None, :]
-        return by_z.sum(axis=2), by_z @ self.z
+        return self.log_mean[rows, y], by_z.sum(axis=2), by_z @ self.z
 
     def responses(self, products: Array) -> Array:
         """E[product · ∂ log p_c/∂z | c], (b, C, D, U), for U products of coordinates of z, (Q, U)."""
@@ -127,15 +119,7 @@ class SoftmaxMoments:
     @classmethod
     def at(cls, mean: Array, root: Array, H: Array, z: Array, weights: Array) -> "SoftmaxMoments":
         """The averages at means (n, D) and lower triangular roots L (n, D, D)."""
-        log_mean = np.empty((len(mean), len(H)))
-        slopes = np.empty((len(mean), *H.shape))
-
-        def work(part: slice) -> None:
-            at_nodes = AtNodes(mean[part], root[part], H, z, weights)
-            log_mean[part], slopes[part] = at_nodes.log_mean, at_nodes.slopes
-
-        in_batches(work, len(mean), H.shape[0] * len(z))
-        return cls(log_mean, slopes)
+        return cls(*_averages(lambda at, _: (at.log_mean, at.given @ z), mean, root, H, z, weights))
 
     @cached_property
     def mean(self) -> Array:
@@ -150,27 +134,28 @@ class SoftmaxMoments:
         return A
 
 
-def label_slopes(
-    y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array
-) -> tuple[Array, Array, Array]:
+#: What is computed from softmax at the nodes of a few points, the indices of which the slice gives.
+Read = Callable[[AtNodes, slice], tuple[Array, ...]]
+
+
+def _averages(
+    read: Read, mean: Array, root: Array, H: Array, z: Array, weights: Array
+) -> Iterator[Array]:
+    """The arrays that ``read`` returns for a few points at a time, each joined for all points."""
+
+    def work(part: slice) -> tuple[Array, ...]:
+        return read(AtNodes(mean[part], root[part], H, z, weights), part)
+
+    return map(np.concatenate, zip(*in_batches(work, len(mean), len(H) * len(z)), strict=True))
+
+
+def label_slopes(y: np.ndarray, mean: Array, root: Array, *rule: Array) -> tuple[Array, Array, Array]:
     """log p̄_y, (n,), and its derivatives by shift, (n, D), and stretch, (n, D, D)."""
-    value, shift, stretch = np.empty(len(y)), np.empty_like(mean), np.empty_like(root)
-
-    def work(part: slice) -> None:
-        at_nodes = AtNodes(mean[part], root[part], H, z, weights)
-        value[part] = np.take_along_axis(at_nodes.log_mean, y[part, None], axis=1)[:, 0]
-        shift[part], stretch[part] = at_nodes.log_slopes(y[part])
-
-    in_batches(work, len(y), H.shape[0] * len(z))
+    value, shift, stretch = _averages(lambda at, part: at.log_slopes(y[part]), mean, root, *rule)
     return value, shift, stretch
 
 
-def label_spread(y: np.ndarray, mean: Array, root: Array, H: Array, z: Array, weights: Array) -> Array:
-    """E[z zᵀ | y] for each point, (n, D, D)."""
-    spread = np.empty_like(root)
-
-    def work(part: slice) -> None:
-        spread[part] = AtNodes(mean[part], root[part], H, z, weights).spread(y[part])
-
-    in_batches(work, len(y), H.shape[0] * len(z))
+def label_spread(y: np.ndarray, mean: Array, root: Array, *rule: Array) -> Array:
+    """E[z zᵀ | y] for each point, (n, D, D); rule = H, z, weights."""
+    (spread,) = _averages(lambda at, part: (at.spread(y[part]),), mean, root, *rule)
     return spread
