@@ -5,8 +5,9 @@ from scipy.linalg import blas
 
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
+from postlin.linalg.arrays import diagonal_of
 from postlin.linalg.threads import in_batches
-from postlin.linalg.triangles import Cholesky, clear_corners, diagonal_of, gains_before, mirror
+from postlin.linalg.triangles import Cholesky, clear_corners, gains_before, mirror
 
 
 class BlockFactor(Cholesky):
@@ -16,18 +17,16 @@ class BlockFactor(Cholesky):
         """Take over the array of B − I, of which only the lower triangle is read."""
         self._n, self._D = n, len(B) // n
         clear_corners(B, self._D)
-        diagonal = diagonal_of(B)
-        self._added = diagonal.copy()
-        diagonal += 1.0
         super().__init__(B)
 
     def gains(self) -> Array:
-        """I − (B⁻¹)ᵢᵢ, (n, D, D), to full precision. Call this before any other method inverts L.
+        """I − (B⁻¹)ᵢᵢ, (n, D, D), to full precision.
 
-        Nothing cancels: where the result is small, so are the entries below the diagonal of L⁻¹.
+        This inverts L, and must be called before anything else does. Where the result is small, so are
+        the entries below the diagonal of L⁻¹: nothing cancels.
         """
         n, D = self._n, self._D
-        before = self._squares_before()
+        before = self._squares(axis=1)
         diagonal = diagonal_of(self._invert())
         ends = diagonal.copy()
         diagonal[:] = 0.0
@@ -46,27 +45,13 @@ class BlockFactor(Cholesky):
         np.einsum("naa->na", gains)[:] += gains_before(self._added, before, ends).reshape(n, D)
         return gains
 
-    def _squares_before(self) -> Array:
-        """Sums of squares of the rows of L, without the diagonal."""
-        n, D = self._n, self._D
-        diagonal = diagonal_of(self._array)
-        ends = diagonal.copy()
-        diagonal[:] = 0.0
-        total = np.zeros(n * D)
-        for i in range(n):
-            part = self._array.T[i * D : (i + 1) * D, i * D :]
-            total[i * D :] += np.einsum("ak,ak->k", part, part)
-        diagonal[:] = ends
-        return total
-
 
 class BlockCorrelation:
     """A correlation matrix C of n × n blocks of D × D, with identities on the diagonal."""
 
     def __init__(self, inverse: Array, scale: Array) -> None:
         """Take over the lower triangle of B⁻¹: Cᵢⱼ = −Uᵢᵀ(B⁻¹)ᵢⱼUⱼ for i ≠ j, U = ``scale``."""
-        self._n, self._D, _ = scale.shape
-        n, D = self._n, self._D
+        self._n, self._D = n, D = scale.shape[:2]
         up = -np.swapaxes(scale, 1, 2)
 
         def work(part: slice) -> None:
@@ -127,7 +112,7 @@ class BlockCorrelation:
 
 
 def symmetric(matrices: Array) -> Array:
-    """(M + Mᵀ)/2."""
+    """(M + Mᵀ)/2 for every matrix M."""
     return 0.5 * (matrices + np.swapaxes(matrices, -1, -2))
 
 

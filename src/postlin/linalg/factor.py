@@ -1,6 +1,6 @@
 """I plus a positive semi-definite matrix: its factor, its inverse and a correlation, in one array.
 
-The array holds, in LAPACK's order, the lower triangle of the matrix, then of its Cholesky factor L,
+The array, in LAPACK's order, holds the lower triangle of the matrix, then of its Cholesky factor L,
 then of L⁻¹ and at last of the inverse. No jitter is needed, since the eigenvalues are at least one.
 """
 
@@ -9,18 +9,9 @@ from scipy.linalg import blas, lapack, solve_triangular
 
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
+from postlin.linalg.arrays import Matrix, diagonal, diagonal_of, on_host, place_of
 from postlin.linalg.threads import FEW_ROWS
-from postlin.linalg.triangles import (
-    Cholesky,
-    clear_corners,
-    diagonal_of,
-    gains_before,
-    inverted,
-    lower_panels,
-    mirror,
-    panels,
-    times,
-)
+from postlin.linalg.triangles import Cholesky, gains_before, lower_panels, mirror, panels, times
 
 #: The number of columns of a panel in a product, the fastest of those measured.
 _WIDE = 176
@@ -62,8 +53,10 @@ class Correlation:
         return product
 
     def dense(self) -> Array:
-        """C as a new matrix."""
-        return self.covariance(np.ones_like(self._unit), np.ones_like(self._unit))
+        """C as a new NumPy matrix."""
+        one = np.ones_like(self._unit)
+        matrix: Array = on_host(self.covariance(one, one))
+        return matrix
 
     def lower_covariance(self, sigma: Array, variance: Array) -> Array:
         """The lower triangle of diag(σ) C diag(σ); the strict upper triangle is undefined."""
@@ -97,7 +90,7 @@ class Correlation:
 
     def _columns(self, columns: slice) -> Array:
         """A copy of these columns of G."""
-        if self._apart:  # then there is one panel with all columns
+        if self._apart:  # one panel has all columns
             return mirror(self._array.copy(order="F"))
         panel = np.empty((len(self._unit), columns.stop - columns.start), order="F")
         panel[: columns.start] = self._array[columns, : columns.start].T
@@ -110,9 +103,7 @@ class Correlation:
         """Add the lower triangle of (left rightᵀ + right leftᵀ)∘(C − I) to ``result``."""
         left, right = -self._unit * left, self._unit * right
         for rows, columns in lower_panels(len(left)):
-            bracket = np.outer(
-                right[columns], left[rows]
-            ).T  # column by column, as the arrays are stored
+            bracket = np.outer(right[columns], left[rows]).T  # stored column by column like the arrays
             bracket += np.outer(left[columns], right[rows]).T
             bracket *= self._array[rows, columns]
             result[rows, columns] += bracket
@@ -172,55 +163,42 @@ class Downdate:
 class Factor(Cholesky):
     """The factorisation of B = I + S K S, with S = diag(root)."""
 
-    def __init__(self, K: Array, root: Array) -> None:
-        n = len(root)
-        B = np.empty((n, n), order="F")
+    def __init__(self, K: Matrix, root: Array) -> None:
+        self._root = root
+        super().__init__(self._scaled(K))
+
+    def _scaled(self, K: Matrix) -> Matrix:
+        """The lower triangle of S K S in a new array."""
+        root, n = self._root, len(self._root)
+        scaled = np.empty((n, n), order="F")
         for rows, columns in lower_panels(n):
-            part = B[rows, columns]
+            part = scaled[rows, columns]
             np.multiply(K.T[rows, columns], root[rows, None], out=part)
             part *= root[columns]
-        clear_corners(B)
-        diagonal = diagonal_of(B)
-        self._added = diagonal.copy()
-        diagonal += 1.0
-        super().__init__(B)
-        self._root = root
+        return scaled
 
-    def whiten_cross(self, cross: Array) -> Array:
+    def whiten_cross(self, cross: Matrix) -> Matrix:
         """L⁻¹ S times columns."""
-        return self.whiten(self._root[:, None] * cross, overwrite=True)
+        return self.whiten(place_of(cross).put(self._root)[:, None] * cross, overwrite=True)
 
     def marginals(self) -> tuple[Array, Array]:
-        """Variances (1 − B⁻¹)ᵢᵢ/sᵢ² and gaps (B⁻¹)ᵢᵢ, to full precision. L is inverted: ask first.
+        """Variances (1 − B⁻¹)ᵢᵢ/sᵢ² and gaps (B⁻¹)ᵢᵢ, to full precision.
 
-        Squares below the diagonal of L⁻¹ are small where the variance is: nothing cancels.
+        This inverts L, and must be called before anything else does. Where the variance is small, so
+        are the squares below the diagonal of L⁻¹: nothing cancels.
         """
         assert not self.is_inverted
-        weak = (self._added < 1.0).any()  # else ``gains_before`` does not use the squares
-        before = _squares_beside_diagonal(self._array, axis=1) if weak else np.zeros_like(self._added)
-        self._array, self.is_inverted = inverted(self._array), True
-        below = _squares_beside_diagonal(self._array, axis=0)
-        ends = self._array.diagonal()
+        weak = (self._added < 1.0).any()  # otherwise ``gains_before`` does not use the squares
+        before = self._squares(axis=1) if weak else np.zeros_like(self._added)
+        ends = diagonal(self._invert())
+        below = self._squares(axis=0)
         gains = gains_before(self._added, before, ends) - below
         return gains / self._root**2, ends**2 + below
 
     def into_correlation(self, unit: Array, spread: Array | None) -> Correlation:
-        """−D B⁻¹ D + spreadᵀ spread off the diagonal, D = diag(unit); the factor is used up."""
+        """−D B⁻¹ D + spreadᵀ spread off the diagonal, D = diag(unit); it uses this factor up."""
         array = self.into_inverse()
         if spread is not None:  # divided by D, as the inverse is
             ours = np.asfortranarray(spread / unit)
             array = blas.dsyrk(-1.0, ours, beta=1.0, c=array, trans=1, lower=1, overwrite_c=1)
         return Correlation(array, unit)
-
-
-def _squares_beside_diagonal(L: Array, axis: int) -> Array:
-    """Sums of squares of the columns (axis 0) or rows of a lower triangle, without its diagonal."""
-    diagonal = diagonal_of(L)
-    ends = diagonal.copy()
-    diagonal[:] = 0.0
-    total = np.zeros(len(L))
-    for rows, columns in lower_panels(len(L)):
-        part = L[rows, columns]
-        total[(columns, rows)[axis]] += np.einsum(("ij,ij->j", "ij,ij->i")[axis], part, part)
-    diagonal[:] = ends
-    return total
