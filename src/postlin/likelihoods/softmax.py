@@ -85,14 +85,13 @@ class AtNodes:
 
     def spread(self, y: np.ndarray) -> Array:
         """E[z zᵀ | y], (b, D, D)."""
-        moments: Array = (self.given[np.arange(len(y)), y][:, None, :] * self.z.T) @ self.z
-        return moments
+        weighted = self.given[np.arange(len(y)), y][:, None, :] * self.z.T
+        return np.asarray(weighted @ self.z, float)
 
     @cached_property
     def _middle(self) -> Array:
         """Σ_c p_c scaled_c, (b, D, Q); the slope of log p_c is scaled_c minus this."""
-        middle: Array = np.swapaxes(self.scaled, 1, 2) @ np.exp(self.log_p)
-        return middle
+        return np.asarray(np.swapaxes(self.scaled, 1, 2) @ np.exp(self.log_p), float)
 
     def log_slopes(self, y: np.ndarray) -> tuple[Array, Array, Array]:
         """log p̄_y and its derivatives by shift and stretch, where dm = L shift and dL = L stretch."""
@@ -105,8 +104,7 @@ class AtNodes:
         """E[product · ∂ log p_c/∂z | c], (b, C, D, U), for U products of coordinates of z, (Q, U)."""
         by_z = self.scaled[:, :, :, None] - self._middle[:, None]
         by_z *= self.given[:, :, None, :]
-        means: Array = by_z @ products
-        return means
+        return np.asarray(by_z @ products, float)
 
 
 @dataclass(frozen=True)
@@ -130,23 +128,19 @@ class SoftmaxMoments:
     def explained(self) -> Array:
         """A, (n, D, D)."""
         G = self.slopes
-        A: Array = np.swapaxes(self.mean[:, :, None] * G, 1, 2) @ G
-        return A
-
-
-#: What is computed from softmax at the nodes of a few points, the indices of which the slice gives.
-Read = Callable[[AtNodes, slice], tuple[Array, ...]]
+        return np.asarray(np.swapaxes(self.mean[:, :, None] * G, 1, 2) @ G, float)
 
 
 def _averages(
-    read: Read, mean: Array, root: Array, H: Array, z: Array, weights: Array
+    read: Callable[[AtNodes, slice], tuple[Array, ...]], mean: Array, root: Array, *rule: Array
 ) -> Iterator[Array]:
-    """The arrays that ``read`` returns for a few points at a time, each joined for all points."""
+    """The arrays that ``read`` returns for slices of the points, joined; ``rule`` is H, z, weights."""
 
     def work(part: slice) -> tuple[Array, ...]:
-        return read(AtNodes(mean[part], root[part], H, z, weights), part)
+        return read(AtNodes(mean[part], root[part], *rule), part)
 
-    return map(np.concatenate, zip(*in_batches(work, len(mean), len(H) * len(z)), strict=True))
+    found = in_batches(work, len(mean), len(rule[0]) * len(rule[1]))
+    return map(np.concatenate, zip(*found, strict=True))
 
 
 def label_slopes(y: np.ndarray, mean: Array, root: Array, *rule: Array) -> tuple[Array, Array, Array]:

@@ -172,10 +172,9 @@ def copied(A: Matrix) -> Matrix:
 
 def diagonal(A: Matrix) -> Array:
     """The diagonal as a vector, for reading only."""
-    if isinstance(A, np.ndarray):
-        return A.diagonal()
-    vector: Array = on_host(namespace(A).linalg.diagonal(A))
-    return vector
+    return np.asarray(
+        A.diagonal() if isinstance(A, np.ndarray) else on_host(namespace(A).linalg.diagonal(A)), float
+    )
 
 
 def diagonal_of(A: Matrix) -> Matrix:
@@ -230,17 +229,15 @@ def squared_distances(left: Matrix, right: Matrix) -> Matrix:
 
 def cholesky(A: Matrix) -> tuple[Matrix, int]:
     """The lower Cholesky factor of a block and 0, or A and the order of the first minor without one."""
-    xp = namespace(A)
+    linalg, failed = namespace(A).linalg, False
     try:
         if _library(A) == "torch":
-            L, failed = xp.linalg.cholesky_ex(A)
+            L, failed = linalg.cholesky_ex(A)
         elif _library(A) == "cupy":
-            import cupyx
-
-            with cupyx.errstate(linalg="raise"):
-                L, failed = xp.linalg.cholesky(A), False
+            with import_module("cupyx").errstate(linalg="raise"):
+                L = linalg.cholesky(A)
         else:
-            L, failed = xp.linalg.cholesky(A), False
+            L = linalg.cholesky(A)
     except np.linalg.LinAlgError:
         L, failed = A, True
     if not failed and np.isfinite(diagonal(L)).all():
@@ -253,7 +250,6 @@ def solve_lower(L: Matrix, X: Matrix, *, transposed: bool = False) -> Matrix:
     if _library(L) == "torch":
         return namespace(L).linalg.solve_triangular(L.T if transposed else L, X, upper=transposed)
     if _library(L) == "cupy":
-        from cupyx.scipy.linalg import solve_triangular
-
-        return solve_triangular(L, X, lower=True, trans=int(transposed))
+        cupyx = import_module("cupyx.scipy.linalg")
+        return cupyx.solve_triangular(L, X, lower=True, trans=int(transposed))
     return namespace(L).linalg.solve(L.T if transposed else L, X)

@@ -51,7 +51,7 @@ class BlockCorrelation:
 
     def __init__(self, inverse: Array, scale: Array) -> None:
         """Take over the lower triangle of B⁻¹: Cᵢⱼ = −Uᵢᵀ(B⁻¹)ᵢⱼUⱼ for i ≠ j, U = ``scale``."""
-        self._n, self._D = n, D = scale.shape[:2]
+        n, D = scale.shape[:2]
         up = -np.swapaxes(scale, 1, 2)
 
         def work(part: slice) -> None:
@@ -64,56 +64,53 @@ class BlockCorrelation:
 
         in_batches(work, n, n * D * D)
         self._array = mirror(inverse)
+        self._rows: Array = self._array.T.reshape(n, D, n, D)  # Cᵢⱼ = _rows[i, :, j]
 
     def times(self, x: Array) -> Array:
         """C x, for x (n, D)."""
-        product: Array = blas.dsymv(1.0, self._array, x.ravel(), lower=1)
-        return product.reshape(x.shape)
+        return np.reshape(blas.dsymv(1.0, self._array, x.ravel(), lower=1), x.shape)
 
     def sandwich(self, P: Array) -> Array:
         """Σⱼ Cᵢⱼ Pⱼ Cⱼᵢ, (n, D, D), for symmetric P."""
-        n, D = self._n, self._D
+        n, D = self._rows.shape[:2]
         found = np.empty((n, D, D))
 
         def work(part: slice) -> None:
             right = np.empty((D, n, D))
             for i in range(part.start, part.stop):
-                rows = self._array.T[i * D : (i + 1) * D]
-                blocks = rows.reshape(D, n, D).transpose(1, 0, 2)
-                np.matmul(blocks, P, out=right.transpose(1, 0, 2))
-                np.matmul(right.reshape(D, n * D), rows.T, out=found[i])
+                rows = self._rows[i]
+                np.matmul(rows.transpose(1, 0, 2), P, out=right.transpose(1, 0, 2))
+                np.matmul(right.reshape(D, n * D), rows.reshape(D, n * D).T, out=found[i])
 
         in_batches(work, n, n * D * D)
         return found
 
     def columns(self, i: int) -> Array:
         """A copy of Cⱼᵢ for all j, (n, D, D)."""
-        n, D = self._n, self._D
-        return self._array.T[i * D : (i + 1) * D].reshape(D, n, D).transpose(1, 2, 0).copy()
+        return np.array(self._rows[i].transpose(1, 2, 0), order="C")
 
     def along(self, u: Array) -> Array:
-        """Cᵢⱼ uⱼ, (n, D, n), for u (n, D)."""
-        n, D = self._n, self._D
+        """Cᵢⱼ uⱼ for all i and j, (n, D, n), for u (n, D)."""
+        n, D = u.shape
         found = np.empty((n, D, n))
 
         def work(part: slice) -> None:
-            rows = self._array.T[part.start * D : part.stop * D].reshape(-1, D, n, D)
-            np.einsum("iajb,jb->iaj", rows, u, out=found[part])
+            np.einsum("iajb,jb->iaj", self._rows[part], u, out=found[part])
 
         in_batches(work, n, n * D * D)
         return found
 
     def scaled(self, root: Array) -> Array:
         """L C Lᵀ as a new matrix, for L = blockdiag(root)."""
-        n, D = self._n, self._D
-        left = (root @ self._array.T.reshape(n, D, n * D)).reshape(n * D, n, D)
+        n, D = self._rows.shape[:2]
+        left = (root @ self._rows.reshape(n, D, n * D)).reshape(n * D, n, D)
         result: Array = np.matmul(left.transpose(1, 0, 2), np.swapaxes(root, 1, 2))
         return result.transpose(1, 0, 2).reshape(n * D, n * D)
 
 
 def symmetric(matrices: Array) -> Array:
     """(M + Mᵀ)/2 for every matrix M."""
-    return 0.5 * (matrices + np.swapaxes(matrices, -1, -2))
+    return 0.5 * (matrices + transposed(matrices))
 
 
 def transposed(matrices: np.ndarray) -> Array:
@@ -149,6 +146,5 @@ def outer(one: Array, other: Array) -> Array:
 def half_lower(matrices: Array) -> Array:
     """The lower triangles with half the diagonals: L⁻¹ dL for matrices L⁻¹ d(L Lᵀ) L⁻ᵀ."""
     lower = np.tril(matrices)
-    diagonal = np.einsum("nii->ni", lower)
-    diagonal *= 0.5
+    np.einsum("nii->ni", lower)[:] *= 0.5
     return lower

@@ -30,13 +30,18 @@ class Correlation:
         self._array = inverse
         self._unit, self._unit_squared = unit, unit**2
         self._apart = len(unit) <= FEW_ROWS
-        self._squares = _squares(inverse) if self._apart else _with_squares(inverse)
+        self._squares = np.empty_like(inverse) if self._apart else inverse
+        for rows, columns in lower_panels(len(unit)):
+            if self._apart:
+                np.square(inverse[rows, columns], out=self._squares[rows, columns])
+            else:  # the squares of the lower triangle are written above the diagonal
+                corner, below = inverse[columns, columns], slice(columns.stop, None)
+                corner += np.square(corner.T)
+                np.square(inverse[below, columns].T, out=inverse[columns, below])
 
     def times(self, x: Array) -> Array:
         """C x."""
-        product = self.off_diagonal_times(x)
-        product += x
-        return product
+        return self.off_diagonal_times(x) + x
 
     def off_diagonal_times(self, x: Array) -> Array:
         """(C − I) x."""
@@ -55,8 +60,7 @@ class Correlation:
     def dense(self) -> Array:
         """C as a new NumPy matrix."""
         one = np.ones_like(self._unit)
-        matrix: Array = on_host(self.covariance(one, one))
-        return matrix
+        return np.asarray(on_host(self.covariance(one, one)), float)
 
     def lower_covariance(self, sigma: Array, variance: Array) -> Array:
         """The lower triangle of diag(σ) C diag(σ); the strict upper triangle is undefined."""
@@ -115,23 +119,6 @@ class Correlation:
         return mirror(result)
 
 
-def _squares(lower: Array) -> Array:
-    """The elementwise squares of a lower triangle, in a new array."""
-    squares = np.empty_like(lower)
-    for rows, columns in lower_panels(len(lower)):
-        np.square(lower[rows, columns], out=squares[rows, columns])
-    return squares
-
-
-def _with_squares(lower: Array) -> Array:
-    """Write the squares of a strict lower triangle above the diagonal of the same array."""
-    for columns in panels(len(lower)):
-        corner = lower[columns, columns]
-        corner += np.square(corner.T)
-        np.square(lower[columns.stop :, columns].T, out=lower[columns, columns.stop :])
-    return lower
-
-
 class Downdate:
     """The change of the posterior by sites of negative precision."""
 
@@ -156,8 +143,7 @@ class Downdate:
 
     def shift(self, target: Array) -> Array:
         """The change of the posterior mean that the negative sites cause."""
-        moved: Array = self.spread.T @ (self.spread @ target)
-        return moved
+        return np.asarray(self.spread.T @ (self.spread @ target), float)
 
 
 class Factor(Cholesky):

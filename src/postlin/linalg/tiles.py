@@ -10,18 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from postlin._typing import Array, override
-from postlin.linalg.arrays import (
-    Matrix,
-    add_to_diagonal,
-    cholesky,
-    copied,
-    diagonal,
-    namespace,
-    on_host,
-    place_of,
-    set_diagonal,
-    solve_lower,
-)
+from postlin.linalg import arrays
+from postlin.linalg.arrays import Matrix, on_host, place_of
 from postlin.linalg.factor import Correlation, Factor
 from postlin.linalg.threads import slices
 from postlin.linalg.triangles import lower_panels
@@ -37,14 +27,14 @@ def rows_of_blocks(n: int) -> list[slice]:
     return slices(n, _BLOCK)
 
 
-def wide_panels(n: int) -> Iterator[tuple[slice, slice]]:
-    """Slices (rows, columns) of wide panels that cover the lower triangle."""
-    return lower_panels(n, max(1, _PANEL // n))
+def wide_panels(n: int, width: int | None = None) -> Iterator[tuple[slice, slice]]:
+    """``lower_panels`` with panels that are wide enough for a device."""
+    return lower_panels(n, width or max(1, _PANEL // n))
 
 
 def mirror(A: Matrix) -> Matrix:
     """Copy the lower triangle onto the upper one, in place."""
-    xp = namespace(A)
+    xp = arrays.namespace(A)
     for rows in rows_of_blocks(A.shape[0]):
         A[: rows.start, rows] = A[rows, : rows.start].T
         corner = A[rows, rows]
@@ -62,51 +52,33 @@ def factorise(A: Matrix) -> int:
         if rows.start:
             column = A[rows.start :, rows]
             column -= A[rows.start :, : rows.start] @ A[rows, : rows.start].T
-        L, failed = cholesky(A[rows, rows])
+        L, failed = arrays.cholesky(A[rows, rows])
         if failed:
             return int(rows.start + failed)
         A[rows, rows] = L
         if rows.stop < n:
-            A[rows.stop :, rows] = solve_lower(L, A[rows.stop :, rows].T).T
+            A[rows.stop :, rows] = arrays.solve_lower(L, A[rows.stop :, rows].T).T
     return 0
-
-
-def invert(L: Matrix) -> None:
-    """Replace the lower triangular L by L⁻¹."""
-    place = place_of(L)
-    for rows in rows_of_blocks(L.shape[0]):
-        size = rows.stop - rows.start
-        one = place.xp.eye(size, dtype=place.xp.float64, device=place.device)
-        corner = place.xp.tril(solve_lower(L[rows, rows], one))
-        for columns in rows_of_blocks(rows.start):
-            inside = slice(columns.start, rows.start)
-            L[rows, columns] = L[rows, inside] @ L[inside, columns]
-        if rows.start:
-            L[rows, : rows.start] = -corner @ L[rows, : rows.start]
-        L[rows, rows] = corner
-
-
-def square(X: Matrix) -> None:
-    """Replace the lower triangle of a lower triangular X by that of Xᵀ X."""
-    for rows in rows_of_blocks(X.shape[0]):
-        X[rows, : rows.stop] = X[rows.start :, rows].T @ X[rows.start :, : rows.stop]
 
 
 def whole_times(A: Matrix, x: Array) -> Array:
     """The product of a symmetric matrix, stored whole, and a vector."""
-    product: Array = on_host(A @ place_of(A).put(x))
-    return product
+    return np.asarray(on_host(A @ place_of(A).put(x)), float)
 
 
 class TiledFactor(Factor):
     """``Factor`` on any device."""
+
+    _panels = staticmethod(wide_panels)
 
     @override
     def _scaled(self, K: Matrix) -> Matrix:
         place, n = place_of(K), len(self._root)
         s, scaled = place.put(self._root), place.zeros(n, n)
         for rows in rows_of_blocks(n):
-            scaled[rows, : rows.stop] = K[rows, : rows.stop] * s[rows, None] * s[None, : rows.stop]
+            part = K[rows, : rows.stop] * s[rows, None]
+            part *= s[None, : rows.stop]
+            scaled[rows, : rows.stop] = part
         return scaled
 
     @override
@@ -116,13 +88,12 @@ class TiledFactor(Factor):
     @override
     def solve(self, x: Array) -> Array:
         columns = place_of(self._array).put(x.reshape(len(x), -1))
-        solved: Array = on_host(super().solve(columns)).reshape(x.shape)
-        return solved
+        return np.reshape(on_host(super().solve(columns)), x.shape)
 
     @override
     def whiten(self, columns: Matrix, *, transposed: bool = False, overwrite: bool = False) -> Matrix:
         A, n = self._array, self._array.shape[0]
-        result = columns if overwrite and not self.is_inverted else copied(columns)
+        result = columns if overwrite and not self.is_inverted else arrays.copied(columns)
         blocks = rows_of_blocks(n)
         for rows in reversed(blocks) if transposed else blocks:
             if transposed:
@@ -133,34 +104,31 @@ class TiledFactor(Factor):
                 result[rows, :] = corner @ columns[rows, :] + beside @ columns[known, :]
             else:
                 rest = result[rows, :] - beside @ result[known, :]
-                result[rows, :] = solve_lower(A[rows, rows], rest, transposed=transposed)
+                result[rows, :] = arrays.solve_lower(A[rows, rows], rest, transposed=transposed)
         return result
 
     @override
     def _invert(self) -> Matrix:
-        if not self.is_inverted:
-            invert(self._array)
-            self.is_inverted = True
-        return self._array
-
-    @override
-    def _squares(self, axis: int) -> Array:
-        L, n = self._array, self._array.shape[0]
-        ends = np.array(diagonal(L))
-        set_diagonal(L, 0.0)
-        sums = np.zeros(n)
-        for rows in rows_of_blocks(n):
-            part = slice(0, rows.stop) if axis == 0 else rows
-            sums[part] += on_host(namespace(L).sum(L[rows, : rows.stop] ** 2, axis=axis))
-        set_diagonal(L, ends)
-        return sums
+        L, place = self._array, place_of(self._array)
+        for rows in [] if self.is_inverted else rows_of_blocks(L.shape[0]):
+            one = place.xp.eye(rows.stop - rows.start, dtype=place.xp.float64, device=place.device)
+            corner = place.xp.tril(arrays.solve_lower(L[rows, rows], one))
+            for columns in rows_of_blocks(rows.start):
+                inside = slice(columns.start, rows.start)
+                L[rows, columns] = L[rows, inside] @ L[inside, columns]
+            if rows.start:
+                L[rows, : rows.start] = -corner @ L[rows, : rows.start]
+            L[rows, rows] = corner
+        self.is_inverted = True
+        return L
 
     @override
     def into_inverse(self) -> Matrix:
-        inverse = self._invert()
+        A = self._invert()
         del self._array
-        square(inverse)
-        return inverse
+        for rows in rows_of_blocks(A.shape[0]):
+            A[rows, : rows.stop] = A[rows.start :, rows].T @ A[rows.start :, : rows.stop]
+        return A
 
     @override
     def into_correlation(self, unit: Array, spread: Array | None) -> "TiledCorrelation":
@@ -182,7 +150,7 @@ class TiledCorrelation(Correlation):
         """Take over an array whose lower triangle is that of C."""
         self._array, self._unit = mirror(lower), unit
         self._place = place_of(lower)
-        set_diagonal(self._array, 0.0)
+        arrays.set_diagonal(self._array, 0.0)
 
     @override
     def off_diagonal_times(self, x: Array) -> Array:
@@ -200,7 +168,7 @@ class TiledCorrelation(Correlation):
         result = self._place.zeros(n, n)
         for rows in rows_of_blocks(n):
             result[rows, :] = self._array[rows, :] * s[rows, None] * s[None, :]
-        set_diagonal(result, variance)
+        arrays.set_diagonal(result, variance)
         return result
 
     @override
@@ -232,5 +200,5 @@ class TiledCorrelation(Correlation):
     def add_outer(self, result: Matrix, left: Array, right: Array, on_diagonal: Array) -> Matrix:
         for rows, columns, bracket in self._brackets(left, right):
             result[rows, columns] += bracket
-        add_to_diagonal(result, on_diagonal)
+        arrays.add_to_diagonal(result, on_diagonal)
         return mirror(result)

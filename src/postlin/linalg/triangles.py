@@ -10,7 +10,8 @@ from scipy.linalg import blas, lapack, solve_triangular
 
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.linalg.arrays import Matrix, add_to_diagonal, diagonal
+from postlin.linalg import arrays
+from postlin.linalg.arrays import Matrix
 from postlin.linalg.arrays import diagonal_of as diagonal_of
 from postlin.linalg.threads import slices, threads
 
@@ -82,8 +83,7 @@ def inverted(L: Array) -> Array:
     """
     n = len(L)
     if n <= _LEAF or n > _HALVED or threads() > 1:
-        inverse: Array = lapack.dtrtri(L, lower=1, overwrite_c=1)[0]
-        return inverse
+        return np.asarray(lapack.dtrtri(L, lower=1, overwrite_c=1)[0], float)
     leaves, halves = _halved(n)
     for leaf in leaves:
         L[leaf, leaf] = lapack.dtrtri(np.asfortranarray(L[leaf, leaf]), lower=1, overwrite_c=1)[0]
@@ -126,8 +126,7 @@ class Triangle:
     @cached_property
     def inverse(self) -> Array:
         """L⁻¹."""
-        inverse: Array = solve_triangular(self.L, np.eye(len(self.L)), lower=True)
-        return inverse
+        return np.asarray(solve_triangular(self.L, np.eye(len(self.L)), lower=True), float)
 
     @property
     def log_determinant(self) -> float:
@@ -144,43 +143,40 @@ class Triangle:
     def __getstate__(self) -> dict[str, Array]:
         return {"L": self.L}
 
-    def solve(self, rows: Array) -> Array:
-        """L⁻¹x for every row x, in place."""
+    def solve(self, rows: Array, *, transposed: bool = False) -> Array:
+        """L⁻¹x or L⁻ᵀx for every row x, in place."""
         for some in slices(len(rows), _ROWS):
             x = rows[some]
-            for block, inverse in self._blocks:
+            for block, inverse in reversed(self._blocks) if transposed else self._blocks:
+                known = slice(block.stop, None) if transposed else slice(0, block.start)
+                beside, corner = (self.L, inverse) if transposed else (self.L.T, inverse.T)
                 part = x[:, block]
-                if block.start:
-                    part = part - x[:, : block.start] @ self.L[block, : block.start].T
-                x[:, block] = part @ inverse.T
+                if (coupling := beside[known, block]).size:
+                    part = part - x[:, known] @ coupling
+                x[:, block] = part @ corner
         return rows
 
     def solve_transposed(self, rows: Array) -> Array:
         """L⁻ᵀx for every row x, in place."""
-        for some in slices(len(rows), _ROWS):
-            x = rows[some]
-            for block, inverse in reversed(self._blocks):
-                part = x[:, block]
-                if block.stop < len(self.L):
-                    part = part - x[:, block.stop :] @ self.L[block.stop :, block]
-                x[:, block] = part @ inverse
-        return rows
+        return self.solve(rows, transposed=True)
 
 
 class Cholesky:
     """The factorisation I + A = L Lᵀ of B = I + A for semi-definite A, with solves and the inverse."""
 
+    _panels = staticmethod(lower_panels)
+
     def __init__(self, A: Matrix) -> None:
         """Take over the array of A, of which only the lower triangle is read."""
-        self._added = np.array(diagonal(A))
-        add_to_diagonal(A, 1.0)
+        self._added = np.array(arrays.diagonal(A))
+        arrays.add_to_diagonal(A, 1.0)
         self._array, failed = self._factorised(A)
         if failed:
             raise NotPositiveDefiniteError(
                 "the covariance matrix is not positive semi-definite, or holds NaN or infinity."
             )
         self.is_inverted = False  # whether the array holds L⁻¹ in place of L
-        self.half_log_det = float(np.log(diagonal(self._array)).sum())
+        self.half_log_det = float(np.log(arrays.diagonal(self._array)).sum())
 
     def _factorised(self, B: Matrix) -> tuple[Matrix, int]:
         """The array with L in its lower triangle, and 0 if B has such a factor."""
@@ -188,23 +184,20 @@ class Cholesky:
         factor, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=0)
         return factor, failed
 
-    def solve(self, x: Array) -> Array:
+    def solve(self, x: Matrix) -> Matrix:
         """B⁻¹ times a vector or columns."""
         return self.whiten(self.whiten(x), transposed=True, overwrite=True)
 
-    def whiten(self, columns: Array, *, transposed: bool = False, overwrite: bool = False) -> Array:
+    def whiten(self, columns: Matrix, *, transposed: bool = False, overwrite: bool = False) -> Array:
         """L⁻¹ or L⁻ᵀ times a vector or columns."""
+        A: Array = self._array
         result: Array
         if columns.ndim == 1:
             product = blas.dtrmv if self.is_inverted else blas.dtrsv
-            result = product(
-                self._array, columns, lower=1, trans=int(transposed), overwrite_x=int(overwrite)
-            )
+            result = product(A, columns, lower=1, trans=transposed, overwrite_x=overwrite)
         else:
             product = blas.dtrmm if self.is_inverted else blas.dtrsm
-            result = product(
-                1.0, self._array, columns, lower=1, trans_a=int(transposed), overwrite_b=int(overwrite)
-            )
+            result = product(1.0, A, columns, lower=1, trans_a=transposed, overwrite_b=overwrite)
         return result
 
     def _invert(self) -> Matrix:
@@ -215,14 +208,13 @@ class Cholesky:
 
     def _squares(self, axis: int) -> Array:
         """Sums of squares of the columns (axis 0) or rows of the array, without its diagonal."""
-        diagonal = diagonal_of(self._array)
-        ends = diagonal.copy()
-        diagonal[:] = 0.0
+        ends = np.array(arrays.diagonal(self._array))
+        arrays.set_diagonal(self._array, 0.0)
         total = np.zeros(len(ends))
-        for rows, columns in lower_panels(len(ends)):
-            part = self._array[rows, columns]
-            total[(columns, rows)[axis]] += np.einsum(("ij,ij->j", "ij,ij->i")[axis], part, part)
-        diagonal[:] = ends
+        for rows, columns in self._panels(len(ends)):
+            part = self._array[rows, columns].T if axis else self._array[rows, columns]
+            total[(columns, rows)[axis]] += arrays.on_host(arrays.column_products(part, part))
+        arrays.set_diagonal(self._array, ends)
         return total
 
     def into_inverse(self) -> Matrix:
