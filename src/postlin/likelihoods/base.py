@@ -64,11 +64,8 @@ def mirror(jet: Jet, y: Array | float = -1.0) -> Jet:
 
 
 def both_labels(jet_of: Callable[[Array], Jet], z: Array) -> tuple[Jet, Jet]:
-    """The jets of log Z₊ and log Z₋ in m where Z₋(m) = Z₊(−m); ``jet_of`` maps z ∝ m to that of log Z₊.
-
-    Arrays take one call for both labels; for scalars two calls are faster.
-    """
-    if np.ndim(z) == 0:
+    """The jets of log Z₊ and log Z₋ where Z₋(m) = Z₊(−m); ``jet_of`` maps z ∝ m to that of log Z₊."""
+    if np.ndim(z) == 0:  # two calls are faster than one for an array of both
         return jet_of(z), mirror(jet_of(-z))
     plus, minus = (Jet(*parts) for parts in zip(*jet_of(np.array([z, -z])), strict=True))
     return plus, mirror(minus)
@@ -80,14 +77,11 @@ def select(choose: np.ndarray, if_true: Jet, if_false: Jet) -> Jet:
 
 
 def complement(jet: Jet) -> Jet:
-    """The jet of log(1 − Z) from that of log Z; it is accurate while Z ≤ ½.
-
-    The normalised derivatives nₖ of 1 − Z are the Z⁽ᵏ⁾/Z times −Z/(1 − Z).
-    """
+    """The jet of log(1 − Z) from that of log Z; it is accurate while Z ≤ ½."""
     log_z, g, h, c, d = jet
     log_rest = np.log1p(-np.exp(log_z))
     odds = np.exp(log_z - log_rest)
-    n1 = -odds * g
+    n1 = -odds * g  # nₖ = (1 − Z)⁽ᵏ⁾/(1 − Z) is Z⁽ᵏ⁾/Z times −Z/(1 − Z)
     n2 = -odds * (h + g**2)
     n3 = -odds * (c + 3 * g * h + g**3)
     n4 = -odds * (d + 4 * g * c + 3 * h**2 + 6 * g**2 * h + g**4)
@@ -104,10 +98,8 @@ class Likelihood(ABC):
     """p(y|f) as posterior linearisation needs it: the statistical linear regression of y on f."""
 
     name: ClassVar[str]
-
     #: Whether p(y|f) is known, which Laplace, EP and the evidence from cavities need.
     has_density: ClassVar[bool] = True
-
     #: The names of the attributes by which this likelihood can be differentiated.
     parameters: tuple[str, ...] = ()
 
@@ -140,7 +132,6 @@ class BinaryLikelihood(Likelihood):
 
     #: Whether log p(y|f) has derivatives in f, which Laplace needs.
     differentiable: bool = True
-
     #: Whether p(y|f) depends on y f alone; labels are then predicted without variances.
     symmetric: bool = False
 

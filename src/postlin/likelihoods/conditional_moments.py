@@ -14,7 +14,7 @@ from postlin.likelihoods.quadrature import REACH, trapezoid
 Function = Callable[[Array], Array]
 
 #: The largest number of steps between nodes, however wide the marginal is.
-_MOST_NODES = 4096
+_MOST_STEPS = 4096
 
 
 class Regression(NamedTuple):
@@ -63,7 +63,9 @@ class ConditionalMoments(Likelihood):
         The derivatives are ∂E[φ]/∂m = E[φ x]/√v and ∂E[φ]/∂v = E[φ (x²−1)]/2v, with x = (f−m)/√v.
         """
         sigma = np.sqrt(v)
-        x, weights = trapezoid(self._nodes(float(sigma.max())))
+        # the step between nodes is at most half of the largest standard deviation
+        steps = 2 * REACH * max(2.0, float(sigma.max()) / self.resolution)
+        x, weights = trapezoid(min(_MOST_STEPS, 1 << int(np.ceil(np.log2(steps)))) + 1)
         f = np.asarray(m)[..., None] + sigma[..., None] * x
         conditional, noise = self._at(f, "mean"), self._at(f, "variance")
         mean = conditional @ weights
@@ -98,13 +100,9 @@ class ConditionalMoments(Likelihood):
         by_omega, by_error = 0.5 * (error**2 / omega - 1.0) / omega, -error / omega
         omega_by_m = s.variance_by_m - 2 * s.slope * s.slope_by_m * v
         omega_by_v = s.variance_by_v - 2 * s.slope * s.slope_by_v * v - s.slope**2
-        error_by_m = s.slope_by_m * m
-        error_by_v = s.slope_by_v * m - 0.5 * s.slope_by_m
-        return (
-            -0.5 * np.log(2 * np.pi * omega) - 0.5 * error**2 / omega,
-            by_omega * omega_by_m + by_error * error_by_m,
-            by_omega * omega_by_v + by_error * error_by_v,
-        )
+        by_m = by_omega * omega_by_m + by_error * s.slope_by_m * m
+        by_v = by_omega * omega_by_v + by_error * (s.slope_by_v * m - 0.5 * s.slope_by_m)
+        return -0.5 * np.log(2 * np.pi * omega) - 0.5 * error**2 / omega, by_m, by_v
 
     def predict(self, m: Array, v: Array) -> Marginals:
         """Mean and variance of y at f ~ N(m, v)."""
@@ -114,13 +112,8 @@ class ConditionalMoments(Likelihood):
     def check_targets(self, y: Array) -> None:
         """Accept every y, which may hold any real numbers."""
 
-    def _nodes(self, sigma: float) -> int:
-        """How many nodes the largest standard deviation needs; their step is at most half of it."""
-        steps = 2 * REACH * max(2.0, sigma / self.resolution)
-        return min(_MOST_NODES, 1 << int(np.ceil(np.log2(steps)))) + 1
-
     def _at(self, f: Array, what: str) -> Array:
-        """The values of the mean or variance function at f, which must make sense."""
+        """The values of the mean or variance function at f; raises ``ValueError`` if invalid."""
         values = np.asarray(getattr(self, what)(f), float)
         if values.shape != f.shape:
             raise ValueError(

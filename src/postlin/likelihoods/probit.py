@@ -12,16 +12,12 @@ from scipy.special import erfcx, log_ndtr
 from postlin._typing import Array
 from postlin.likelihoods.base import BinaryLikelihood, Jet, Response, both_labels, mirror
 
-SQRT_2 = sqrt(2.0)
-SQRT_HALF_PI = sqrt(0.5 * pi)
-
+SQRT_2, SQRT_HALF_PI = sqrt(2.0), sqrt(0.5 * pi)
 #: Below −TAIL the derivatives of λ come from an asymptotic series, since z + λ cancels.
 TAIL = 12.0
-
 #: Above this φ(z) < 1e-305, and Φ is constant in double precision.
 FLAT = 37.5
-
-#: Beyond this the series equals its limit.
+#: Below minus this the series equals its limit.
 _INFINITE = 1e60
 
 
@@ -50,7 +46,6 @@ def _tail_coefficients(terms: int) -> Array:
 
 
 _TAIL_COEFFICIENTS = _tail_coefficients(16)
-_TAIL_POWERS = 2.0 * np.arange(16) + 1.0
 
 
 def tail_derivatives(z: Array) -> Iterator[Array]:
@@ -58,11 +53,9 @@ def tail_derivatives(z: Array) -> Iterator[Array]:
     a = np.minimum(-z, _INFINITE)
     inverse_square = 1.0 / a**2
     factors = _TAIL_COEFFICIENTS
-    limit = -1.0  # λ = a + w, and d/dz = −d/da
-    for order in (1, 2, 3):
-        factors = factors * (_TAIL_POWERS + order - 1)
+    for order, limit in ((1, -1.0), (2, 0.0), (3, 0.0)):  # λ = a + w, and d/dz = −d/da
+        factors = factors * np.arange(order, order + 2 * len(factors), 2)
         yield limit + np.polynomial.polynomial.polyval(inverse_square, factors) / a ** (order + 1)
-        limit = 0.0
 
 
 class Probit(BinaryLikelihood):

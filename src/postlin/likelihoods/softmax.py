@@ -139,8 +139,8 @@ def _averages(
     def work(part: slice) -> tuple[Array, ...]:
         return read(AtNodes(mean[part], root[part], *rule), part)
 
-    found = in_batches(work, len(mean), len(rule[0]) * len(rule[1]))
-    return map(np.concatenate, zip(*found, strict=True))
+    H, z, _ = rule
+    return map(np.concatenate, zip(*in_batches(work, len(mean), len(H) * len(z)), strict=True))
 
 
 def label_slopes(y: np.ndarray, mean: Array, root: Array, *rule: Array) -> tuple[Array, Array, Array]:

@@ -171,10 +171,10 @@ def copied(A: Matrix) -> Matrix:
 
 
 def diagonal(A: Matrix) -> Array:
-    """The diagonal as a vector, for reading only."""
-    return np.asarray(
-        A.diagonal() if isinstance(A, np.ndarray) else on_host(namespace(A).linalg.diagonal(A)), float
-    )
+    """The diagonal as a NumPy vector, which must not be written to."""
+    if isinstance(A, np.ndarray):
+        return A.diagonal()
+    return np.asarray(on_host(namespace(A).linalg.diagonal(A)), float)
 
 
 def diagonal_of(A: Matrix) -> Matrix:

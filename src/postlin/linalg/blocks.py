@@ -91,21 +91,20 @@ class BlockCorrelation:
 
     def along(self, u: Array) -> Array:
         """Cᵢⱼ uⱼ for all i and j, (n, D, n), for u (n, D)."""
-        n, D = u.shape
-        found = np.empty((n, D, n))
+        found = np.empty((*u.shape, len(u)))
 
         def work(part: slice) -> None:
             np.einsum("iajb,jb->iaj", self._rows[part], u, out=found[part])
 
-        in_batches(work, n, n * D * D)
+        in_batches(work, len(u), u.size * u.shape[1])
         return found
 
     def scaled(self, root: Array) -> Array:
         """L C Lᵀ as a new matrix, for L = blockdiag(root)."""
         n, D = self._rows.shape[:2]
         left = (root @ self._rows.reshape(n, D, n * D)).reshape(n * D, n, D)
-        result: Array = np.matmul(left.transpose(1, 0, 2), np.swapaxes(root, 1, 2))
-        return result.transpose(1, 0, 2).reshape(n * D, n * D)
+        result = np.matmul(left.transpose(1, 0, 2), np.swapaxes(root, 1, 2)).transpose(1, 0, 2)
+        return np.reshape(result, (n * D, n * D))
 
 
 def symmetric(matrices: Array) -> Array:
@@ -139,8 +138,7 @@ def times(matrices: Array, vectors: Array) -> Array:
 
 def outer(one: Array, other: Array) -> Array:
     """The outer product of every pair of vectors."""
-    product: Array = one[:, :, None] * other[:, None]
-    return product
+    return one[:, :, None] * other[:, None]
 
 
 def half_lower(matrices: Array) -> Array:
