@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.polynomial.hermite_e import hermevander
 
 from postlin._typing import Array, Marginals, override
 from postlin._validation import is_real
@@ -70,11 +69,12 @@ class ConditionalMoments(Likelihood):
         conditional, noise = self._at(f, "mean"), self._at(f, "variance")
         mean = conditional @ weights
         centred = conditional - mean[..., None]
-        hermite = weights[:, None] * hermevander(x, 3)  # 1, x, x² − 1 and x³ − 3x
-        _, c1, c2, c3 = np.moveaxis(centred @ hermite, -1, 0)
+        w1, w2, w3 = weights * np.array([x, x**2 - 1, x**3 - 3 * x])
+        slope, by_m, by_v = centred @ w1 / sigma, centred @ w2 / v, centred @ w3 / (2 * v * sigma)
         # the mean moves with m and v too, but E[centred] = 0 cancels its first-order effect
-        s0, s1, s2 = np.moveaxis((centred**2 + noise) @ hermite[:, :3], -1, 0)
-        return Regression(mean, c1 / sigma, s0, c2 / v, c3 / (2 * v * sigma), s1 / sigma, s2 / (2 * v))
+        spread = centred**2 + noise
+        variance_by = spread @ w1 / sigma, spread @ w2 / (2 * v)
+        return Regression(mean, slope, spread @ weights, by_m, by_v, *variance_by)
 
     @override
     def regression(self, y: Array, m: Array, v: Array) -> Response:

@@ -80,9 +80,10 @@ def _accurate_jet(m: Array, v: Array) -> Array:
     nearly_gaussian = (v < 4.0) | (m + v < 0.0)
     for group in (nearly_gaussian, ~nearly_gaussian):
         rows = np.flatnonzero(group)
-        for block, (f, p, q, weights, log_z) in _tilted_nodes(m[rows], v[rows]):
+        for block, (f, large, small, weights, log_z) in _tilted_nodes(m[rows], v[rows]):
             here = rows[block]
             if group is nearly_gaussian:
+                p, q = np.where(f > 0, large, small), np.where(f > 0, small, large)
                 derivatives = quadrature.by_density(weights, _log_density_slopes(p, q), -p)
             else:
                 derivatives = quadrature.by_moments(weights, f - m[here, None], v[here])
@@ -106,7 +107,7 @@ def _hermite_jet(m: Array, v: Array, order: int) -> Jet:
     return Jet(np.log(total) + top, *np.where(small, density, moments))
 
 
-#: Nodes f, p and q = 1 − p there, normalised weights of the tilted density, and log Z.
+#: Nodes f, max(p, 1 − p) and min(p, 1 − p) there, normalised weights of the tilted density, and log Z.
 _Nodes = tuple[Array, Array, Array, Array, Array]
 
 
@@ -122,12 +123,11 @@ def _tilted_nodes(m: Array, v: Array) -> Iterator[tuple[np.ndarray, _Nodes]]:
             f, gaussian, log_top = _trapezoid(*at, steps) if steps else _panels(*at)
             e = np.exp(-np.abs(f))
             large = 1.0 / (1.0 + e)
-            small = e * large
-            p, q = np.where(f > 0, (large, small), (small, large))
             gaussian *= large
             total = gaussian.sum(axis=1, keepdims=True)
             gaussian /= total
-            yield block, (f, p, q, gaussian, (np.log(total / np.sqrt(2 * np.pi)) + log_top)[:, 0])
+            log_z = np.log(total / np.sqrt(2 * np.pi)) + log_top
+            yield block, (f, large, e * large, gaussian, log_z[:, 0])
 
 
 def _trapezoid(m: Array, sigma: Array, steps: int) -> tuple[Array, Array, Array]:
