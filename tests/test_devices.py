@@ -23,6 +23,7 @@ from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import ExactModel
 from postlin.likelihoods import REGISTRY as LIKELIHOODS
 from postlin.likelihoods import NoisyThreshold
+from postlin.linalg import arrays
 from postlin.linalg.arrays import HOST, Place, cholesky, like, on_host, place_named, place_of, ratio
 from postlin.rules import REGISTRY as RULES
 from postlin.rules.weights import UNIT, Observations
@@ -243,6 +244,24 @@ def test_a_device_needs_pytorch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match="device='cuda' needs PyTorch"):
         place_named("cuda")
+
+
+def test_other_arrays_need_array_api_compat(put, monkeypatch):
+    x = put(np.array([1.0, 2.0]))
+    arrays._compat.cache_clear()
+    monkeypatch.setitem(sys.modules, "array_api_compat", None)
+    with pytest.raises(ImportError, match=r"need the package array-api-compat.*postlin\[gpu\]"):
+        place_of(x)
+    assert place_of(np.zeros(2)).is_host
+    assert place_of([1.0, 2.0]).is_host
+
+
+def test_subclasses_belong_to_the_library_of_their_base():
+    torch = pytest.importorskip("torch")
+    parameter = torch.nn.Parameter(torch.ones(2, dtype=torch.float64))
+    assert str(place_of(parameter)) == "torch on cpu"
+    assert place_of(torch.Size([2])).is_host  # it is a tuple
+    assert on_host(torch.Size([2])) == (2,)
 
 
 def test_small_parts(put):

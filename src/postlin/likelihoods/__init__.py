@@ -1,6 +1,6 @@
-"""Likelihoods, each in a file of its own that computes the jets of log Z_y.
+"""Likelihoods; each has its own file, which computes the jets of log Z_y.
 
-A new binary likelihood is one file with a subclass of ``BinaryLikelihood`` and one line below.
+A new binary likelihood is a subclass of ``BinaryLikelihood`` in a file of its own and a name below.
 """
 
 from postlin.likelihoods.base import BinaryLikelihood, Jet, Likelihood
@@ -12,9 +12,7 @@ from postlin.likelihoods.probit import Probit
 from postlin.likelihoods.with_noise import WithNoise
 
 #: The likelihoods that can be chosen by name, as in ``likelihood="probit"``.
-REGISTRY: dict[str, type[BinaryLikelihood]] = {
-    kind.name: kind for kind in (Probit, Logit, NoisyThreshold)
-}
+REGISTRY: dict[str, type[BinaryLikelihood]] = {k.name: k for k in (Probit, Logit, NoisyThreshold)}
 
 __all__ = [
     "REGISTRY",

@@ -54,53 +54,39 @@ class Jet(NamedTuple):
         return 0.5 * self.d + self.h**2 + self.g * self.c
 
 
-class JetChange(NamedTuple):
-    """Derivatives of log Z_y, g and h by a parameter of the likelihood."""
-
-    log_z: Array
-    g: Array
-    h: Array
+#: The derivatives of log Z_y, g and h by a parameter of the likelihood.
+JetChange = tuple[Array, Array, Array]
 
 
-def mirror(jet: Jet) -> Jet:
-    """The jet in m of a function whose jet at −m is ``jet``."""
-    return Jet(jet.log_z, -jet.g, jet.h, -jet.c, jet.d)
+def mirror(jet: Jet, y: Array | float = -1.0) -> Jet:
+    """The jet of log Z_y at m where Z_y(m) = Z₊(y m), from the jet of log Z₊ at y m."""
+    return Jet(jet.log_z, y * jet.g, jet.h, y * jet.c, jet.d)
 
 
 def both_labels(jet_of: Callable[[Array], Jet], z: Array) -> tuple[Jet, Jet]:
-    """The jets of log Z₊ and log Z₋ in m where Z₋(m) = Z₊(−m); ``jet_of`` maps z ∝ m to that of log Z₊.
-
-    Both labels of an array take one call; for scalars two calls are faster.
-    """
-    if np.ndim(z) == 0:
+    """The jets of log Z₊ and log Z₋ where Z₋(m) = Z₊(−m); ``jet_of`` maps z ∝ m to that of log Z₊."""
+    if np.ndim(z) == 0:  # two calls are faster than one for an array of both
         return jet_of(z), mirror(jet_of(-z))
     plus, minus = (Jet(*parts) for parts in zip(*jet_of(np.array([z, -z])), strict=True))
     return plus, mirror(minus)
 
 
-def with_label(y: Array, jet: Jet) -> Jet:
-    """The jet of log Z_y at m where Z_y(m) = Z₊(y m), from the jet of log Z₊ at y m."""
-    return Jet(jet.log_z, y * jet.g, jet.h, y * jet.c, jet.d)
-
-
 def select(choose: np.ndarray, if_true: Jet, if_false: Jet) -> Jet:
     """The first jet at the points that ``choose`` marks, and the second at the others."""
-    return Jet(*(np.where(choose, a, b) for a, b in zip(if_true, if_false, strict=True)))
+    return Jet(*np.where(choose, if_true, if_false))
 
 
 def complement(jet: Jet) -> Jet:
-    """The jet of log(1 − Z) from that of log Z; accurate while Z ≤ ½.
-
-    It uses the normalised derivatives Z⁽ᵏ⁾/Z: those of 1 − Z are theirs times −Z/(1 − Z).
-    """
+    """The jet of log(1 − Z) from that of log Z; it is accurate while Z ≤ ½."""
     log_z, g, h, c, d = jet
-    odds = np.exp(log_z - np.log1p(-np.exp(log_z)))
-    n1 = -odds * g
+    log_rest = np.log1p(-np.exp(log_z))
+    odds = np.exp(log_z - log_rest)
+    n1 = -odds * g  # nₖ = (1 − Z)⁽ᵏ⁾/(1 − Z) is Z⁽ᵏ⁾/Z times −Z/(1 − Z)
     n2 = -odds * (h + g**2)
     n3 = -odds * (c + 3 * g * h + g**3)
     n4 = -odds * (d + 4 * g * c + 3 * h**2 + 6 * g**2 * h + g**4)
     return Jet(
-        np.log1p(-np.exp(log_z)),
+        log_rest,
         n1,
         n2 - n1**2,
         n3 - 3 * n1 * n2 + 2 * n1**3,
@@ -112,9 +98,10 @@ class Likelihood(ABC):
     """p(y|f) as posterior linearisation needs it: the statistical linear regression of y on f."""
 
     name: ClassVar[str]
-
     #: Whether p(y|f) is known, which Laplace, EP and the evidence from cavities need.
     has_density: ClassVar[bool] = True
+    #: The names of the attributes by which this likelihood can be differentiated.
+    parameters: tuple[str, ...] = ()
 
     @abstractmethod
     def regression(self, y: Array, m: Array, v: Array) -> Response:
@@ -123,13 +110,8 @@ class Likelihood(ABC):
         V is the total variance of y and A the regression coefficient: paper eqs. (13), (14).
         """
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """Names of the attributes by which this likelihood can be differentiated."""
-        return ()
-
     def regression_changes(self, y: Array, m: Array, v: Array) -> list[Change]:
-        """Derivatives of log Z_y and of the regression by each of ``parameters``."""
+        """Derivatives of log Z_y, slope and curvature of the regression by each of ``parameters``."""
         return []
 
     @abstractmethod
@@ -150,7 +132,6 @@ class BinaryLikelihood(Likelihood):
 
     #: Whether log p(y|f) has derivatives in f, which Laplace needs.
     differentiable: bool = True
-
     #: Whether p(y|f) depends on y f alone; labels are then predicted without variances.
     symmetric: bool = False
 
@@ -164,7 +145,7 @@ class BinaryLikelihood(Likelihood):
         return select(np.asarray(y) > 0, plus, minus)
 
     def slopes(self, m: Array, v: Array) -> tuple[Array, Array]:
-        """g₊ and g₋ alone, which are all that the sites of PL need."""
+        """g₊ and g₋; the sites of PL need nothing else."""
         plus, minus = self.jets(m, v)
         return plus.g, minus.g
 
@@ -186,25 +167,24 @@ class BinaryLikelihood(Likelihood):
         return other
 
     def jet_changes(self, m: Array, v: Array) -> list[tuple[JetChange, JetChange]]:
-        """Derivatives of the jets of both labels by each of ``parameters``."""
+        """Derivatives of log Z, g and h of both labels by each of ``parameters``."""
         return []
 
     def density_changes(self, y: Array, m: Array, v: Array) -> list[Change]:
         """Derivatives of log Z_y, its slope and its curvature −h_y by each of ``parameters``."""
-        chosen = [
-            [np.where(np.asarray(y) > 0, p, q) for p, q in zip(plus, minus, strict=True)]
-            for plus, minus in self.jet_changes(m, v)
-        ]
+        positive = np.asarray(y) > 0
+        chosen = (np.where(positive, plus, minus) for plus, minus in self.jet_changes(m, v))
         return [Change(log_z, g, -h) for log_z, g, h in chosen]
 
     def regression_changes(self, y: Array, m: Array, v: Array) -> list[Change]:
         """Derivatives of log Z_y, its slope and the curvature −g₊g₋ by each of ``parameters``."""
-        changes = self.jet_changes(m, v)
-        g_plus, g_minus = self.slopes(m, v) if changes else (0.0, 0.0)
-        return [
-            density._replace(rho=-(plus.g * g_minus + g_plus * minus.g))
-            for density, (plus, minus) in zip(self.density_changes(y, m, v), changes, strict=True)
-        ]
+        positive = np.asarray(y) > 0
+        plus, minus = self.slopes(m, v) if self.parameters else (0.0, 0.0)
+        found = []
+        for by_plus, by_minus in self.jet_changes(m, v):
+            log_z, g, _ = np.where(positive, by_plus, by_minus)
+            found.append(Change(log_z, g, -(by_plus[1] * minus + plus * by_minus[1])))
+        return found
 
     def regression(self, y: Array, m: Array, v: Array) -> Response:
         """Slope g_y and curvature −g₊g₋, which are A(y − E[y])/V and A²/V without their 0/0.
@@ -230,19 +210,3 @@ class BinaryLikelihood(Likelihood):
                 f"y must hold only -1 and +1 for the {self.name} likelihood, but y[{strange[0]}] "
                 f"is {y[strange[0]]:g}; use GPClassifier for labels of other kinds."
             )
-
-
-def symmetric_regression(y: Array, g: Array, h: Array, c: Array) -> Response:
-    """``BinaryLikelihood.regression`` where p(y|f) depends on y f alone.
-
-    g, h and c are the derivatives of log Z₊ at y m and at −y m, arrays [which of the two, point].
-    """
-    g_by_v = 0.5 * c + g * h
-    return Response(
-        g=y * g[0],
-        rho=g[0] * g[1],
-        g_by_m=h[0],
-        g_by_v=y * g_by_v[0],
-        rho_by_m=y * (h[0] * g[1] - g[0] * h[1]),
-        rho_by_v=g_by_v[0] * g[1] + g[0] * g_by_v[1],
-    )

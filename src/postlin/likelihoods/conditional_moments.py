@@ -5,15 +5,15 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from postlin._typing import Array, Marginals
+from postlin._typing import Array, Marginals, override
 from postlin._validation import is_real
 from postlin.likelihoods.base import Likelihood, Response
 from postlin.likelihoods.quadrature import REACH, trapezoid
 
 Function = Callable[[Array], Array]
 
-#: The largest number of steps between nodes, however wide the marginal.
-_MOST_NODES = 4096
+#: The largest number of steps between nodes, however wide the marginal is.
+_MOST_STEPS = 4096
 
 
 class Regression(NamedTuple):
@@ -31,10 +31,10 @@ class Regression(NamedTuple):
 class ConditionalMoments(Likelihood):
     """E[y|f] = ``mean(f)`` and Var[y|f] = ``variance(f)``; y may be any real number.
 
-    Only posterior linearisation can use it, since p(y|f) is not known. The evidence is the Gaussian
-    log p̂(D) of the paper, and predictions are the mean and the variance of y. Both functions take and
-    return arrays. Expectations are sums over nodes at most ``resolution`` apart; make it smaller for
-    functions that change within a distance of one or less.
+    Only posterior linearisation can use this likelihood, since p(y|f) is not known. The evidence is the
+    Gaussian log p̂(D) of the paper, and predictions are the mean and the variance of y. Both functions
+    take and return arrays. Expectations are sums over nodes at most ``resolution`` apart; make it
+    smaller for functions that change within a distance of one or less.
 
     >>> import numpy as np
     >>> from postlin.likelihoods import ConditionalMoments
@@ -48,11 +48,10 @@ class ConditionalMoments(Likelihood):
     has_density: ClassVar[bool] = False
 
     def __init__(self, mean: Function, variance: Function, resolution: float = 0.25) -> None:
-        for function, what in ((mean, "mean"), (variance, "variance")):
+        self.mean, self.variance = mean, variance
+        for what, function in vars(self).items():
             if not callable(function):
                 raise ValueError(f"{what} must be a function of the latent value f, got {function!r}.")
-        self.mean = mean
-        self.variance = variance
         if not is_real(resolution) or not 0 < float(resolution) < float("inf"):
             raise ValueError(f"resolution must be positive, got {resolution!r}.")
         self.resolution = float(resolution)
@@ -63,29 +62,22 @@ class ConditionalMoments(Likelihood):
         The derivatives are ∂E[φ]/∂m = E[φ x]/√v and ∂E[φ]/∂v = E[φ (x²−1)]/2v, with x = (f−m)/√v.
         """
         sigma = np.sqrt(v)
-        x, weights = trapezoid(self._nodes(float(sigma.max())))
+        # the step between nodes is at most half of the largest standard deviation
+        steps = 2 * REACH * max(2.0, float(sigma.max()) / self.resolution)
+        x, weights = trapezoid(min(_MOST_STEPS, 1 << int(np.ceil(np.log2(steps)))) + 1)
         f = np.asarray(m)[..., None] + sigma[..., None] * x
-        conditional = np.asarray(self.mean(f), float)
-        noise = np.asarray(self.variance(f), float)
-        self._check(f, conditional, noise)
+        conditional, noise = self._at(f, "mean"), self._at(f, "variance")
         mean = conditional @ weights
         centred = conditional - mean[..., None]
+        w1, w2, w3 = weights * np.array([x, x**2 - 1, x**3 - 3 * x])
+        slope, by_m, by_v = centred @ w1 / sigma, centred @ w2 / v, centred @ w3 / (2 * v * sigma)
+        # the mean moves with m and v too, but E[centred] = 0 cancels its first-order effect
         spread = centred**2 + noise
-        slope = centred @ (weights * x) / sigma
-        slope_by_m = centred @ (weights * (x**2 - 1)) / v
-        return Regression(
-            mean=mean,
-            slope=slope,
-            variance=spread @ weights,
-            slope_by_m=slope_by_m,
-            slope_by_v=centred @ (weights * (x**3 - 3 * x)) / (2 * v * sigma),
-            # the mean moves with m and v too, but E[centred] = 0 cancels its first-order effect
-            variance_by_m=spread @ (weights * x) / sigma,
-            variance_by_v=spread @ (weights * (x**2 - 1)) / (2 * v),
-        )
+        variance_by = spread @ w1 / sigma, spread @ w2 / (2 * v)
+        return Regression(mean, slope, spread @ weights, by_m, by_v, *variance_by)
 
+    @override
     def regression(self, y: Array, m: Array, v: Array) -> Response:
-        """Slope A(y − E[y])/V and curvature A²/V, with their derivatives."""
         s = self.linearise(m, v)
         error = y - s.mean
         g = s.slope * error / s.variance
@@ -105,18 +97,12 @@ class ConditionalMoments(Likelihood):
         s = self.linearise(m, v)
         omega = s.variance - s.slope**2 * v
         error = y - s.mean + s.slope * m  # y − b
-        value = -0.5 * np.log(2 * np.pi * omega) - 0.5 * error**2 / omega
-        by_omega = 0.5 * (error**2 / omega - 1.0) / omega
-        by_error = -error / omega
+        by_omega, by_error = 0.5 * (error**2 / omega - 1.0) / omega, -error / omega
         omega_by_m = s.variance_by_m - 2 * s.slope * s.slope_by_m * v
         omega_by_v = s.variance_by_v - 2 * s.slope * s.slope_by_v * v - s.slope**2
-        error_by_m = s.slope_by_m * m
-        error_by_v = s.slope_by_v * m - 0.5 * s.slope_by_m
-        return (
-            value,
-            by_omega * omega_by_m + by_error * error_by_m,
-            by_omega * omega_by_v + by_error * error_by_v,
-        )
+        by_m = by_omega * omega_by_m + by_error * s.slope_by_m * m
+        by_v = by_omega * omega_by_v + by_error * (s.slope_by_v * m - 0.5 * s.slope_by_m)
+        return -0.5 * np.log(2 * np.pi * omega) - 0.5 * error**2 / omega, by_m, by_v
 
     def predict(self, m: Array, v: Array) -> Marginals:
         """Mean and variance of y at f ~ N(m, v)."""
@@ -124,25 +110,20 @@ class ConditionalMoments(Likelihood):
         return Marginals(s.mean, s.variance)
 
     def check_targets(self, y: Array) -> None:
-        """Accept every y: any real numbers will do."""
+        """Accept every y, which may hold any real numbers."""
 
-    def _nodes(self, sigma: float) -> int:
-        """How many nodes the largest standard deviation needs; their step is at most half of it."""
-        steps = 2 * REACH * max(2.0, sigma / self.resolution)
-        return min(_MOST_NODES, 1 << int(np.ceil(np.log2(steps)))) + 1
-
-    def _check(self, f: Array, conditional: Array, noise: Array) -> None:
-        for values, what in ((conditional, "mean"), (noise, "variance")):
-            if values.shape != f.shape:
-                raise ValueError(
-                    f"the {what} function returned shape {values.shape} for input of shape "
-                    f"{f.shape}; it must act on arrays element by element."
-                )
-            bad = ~np.isfinite(values)
-            if what == "variance":
-                bad |= values < 0
-            if bad.any():
-                raise ValueError(
-                    f"the {what} function returned {values[bad][0]:g} at f = {f[bad][0]:g}; it must "
-                    "be finite (and the variance not negative) wherever the posterior has mass."
-                )
+    def _at(self, f: Array, what: str) -> Array:
+        """The values of the mean or variance function at f; raises ``ValueError`` if invalid."""
+        values = np.asarray(getattr(self, what)(f), float)
+        if values.shape != f.shape:
+            raise ValueError(
+                f"the {what} function returned shape {values.shape} for input of shape {f.shape}; it "
+                "must act on arrays element by element."
+            )
+        bad = ~np.isfinite(values) | ((values < 0) & (what == "variance"))
+        if bad.any():
+            raise ValueError(
+                f"the {what} function returned {values[bad][0]:g} at f = {f[bad][0]:g}; it must be "
+                "finite (and the variance not negative) wherever the posterior has mass."
+            )
+        return values

@@ -1,10 +1,10 @@
-"""Likelihoods of which only log p(y|f) is known: their jets by adaptive quadrature.
+"""Likelihoods of which only log p(y|f) is known: adaptive quadrature computes their jets.
 
 The tilted density p(y|f) N(f; m, v)/Z is integrated on Gauss–Lobatto panels that are halved until a
 polynomial describes it on each of them, however steep p is. The derivatives of log Z in m are then
 cumulants of f under the tilted density, divided by powers of v. Where v is so small that these lose
-their digits, they are cumulants of the derivatives of log p instead. Those come from a polynomial that
-is fitted to log p on a window about m, much wider than N(m, v).
+their digits, cumulants of the derivatives of log p are used instead. Those derivatives come from a
+polynomial that is fitted to log p on a window about m, much wider than N(m, v).
 
 Only the rarer label is integrated: 1 − Z gives the other one with all its digits.
 """
@@ -25,14 +25,14 @@ LogDensityOfRows = Callable[[np.ndarray, Array], Array]
 _EPSILON = 2.0**-52
 #: The logarithm of an integrand that is zero.
 _NOTHING = -1e300
-#: Above this log Z the other label is integrated, since 1 − Z would lose digits.
+#: Above this log Z the other label is integrated instead, since 1 − Z would lose digits.
 _LIKELY = np.log(0.75)
 #: Integrands are followed down to e^−_DEPTH of their maximum, …
 _DEPTH = 40.0
-#: … which is sought up to _FAR standard deviations from m, and beyond where it is not found there.
+#: … which is sought up to _FAR standard deviations from m, and farther out if it is not found there.
 _FAR, _SEARCHES = 64.0, 40
 _PROBES = np.outer([[-1.0], [1.0]], np.append(0.0, np.geomspace(0.5 / _FAR, 1.0, 15))).ravel()
-#: The number of panels at first, and of the nodes of each.
+#: The number of panels at first, and the number of nodes of each panel.
 _PANELS, _NODES = 6, 20
 #: A panel is halved while its last Legendre coefficients hold more than this part of the integral; the
 #: error of an analytic integrand is about the square of that.
@@ -98,18 +98,17 @@ class DensityLikelihood(BinaryLikelihood):
         m, v = (np.broadcast_to(np.asarray(a, float), shape).ravel() for a in (m, v))
         with np.errstate(all="ignore"):
             y = self._rarer_label(m)
-            jet = self._jet(y, m, v)
-            wrong = np.flatnonzero(jet.log_z > _LIKELY)
+            parts = self._jet(y, m, v)
+            wrong = np.flatnonzero(parts[0] > _LIKELY)
             y[wrong] *= -1.0
-            for part, value in zip(jet, self._jet(y[wrong], m[wrong], v[wrong]), strict=True):
-                part[wrong] = value
-            jet = Jet(*(part.reshape(shape) for part in jet))
+            parts[:, wrong] = self._jet(y[wrong], m[wrong], v[wrong])
+            jet = Jet(*parts.reshape(5, *shape))
             other = complement(jet)
         positive = y.reshape(shape) > 0
         return select(positive, jet, other), select(positive, other, jet)
 
     def _rarer_label(self, f: Array) -> Array:
-        """The label that is less likely at f; raises ``ValueError`` where log p makes no sense."""
+        """The label that is less likely at f; raises ``ValueError`` unless the two sum to one."""
         plus, minus = (np.asarray(self.log_density(np.full_like(f, y), f), float) for y in (1.0, -1.0))
         if not plus.shape == minus.shape == f.shape:
             raise ValueError(
@@ -119,24 +118,23 @@ class DensityLikelihood(BinaryLikelihood):
         total = np.exp(plus) + np.exp(minus)
         sound = np.abs(total - 1.0) < 1e-6
         if not sound.all():
-            k = np.argmin(sound)
+            k = sound.argmin()
             raise ValueError(
                 "log_density must return logarithms of probabilities that sum to one over both labels, "
                 f"but at f = {f[k]:g} they sum to {total[k]:g}."
             )
         return np.where(plus > minus, -1.0, 1.0)
 
-    def _jet(self, y: Array, m: Array, v: Array) -> Jet:
-        """The jet of log Z_y for flat arrays, a few rows at a time."""
-        jet = Jet(*np.empty((5, len(m))))
+    def _jet(self, y: Array, m: Array, v: Array) -> Array:
+        """The five parts of the jet of log Z_y for flat arrays, computed for a few rows at a time."""
+        jet = np.empty((5, len(m)))
         for start in range(0, len(m), _BLOCK):
             rows = slice(start, start + _BLOCK)
-            for part, value in zip(jet, self._jet_of_rows(y[rows], m[rows], v[rows]), strict=True):
-                part[rows] = value
+            jet[:, rows] = self._jet_of_rows(y[rows], m[rows], v[rows])
         return jet
 
     def _jet_of_rows(self, y: Array, m: Array, v: Array) -> tuple[Array, ...]:
-        """The jet by moments of f, or by derivatives of log p where these are the more accurate."""
+        """The jet by moments of f, or by derivatives of log p where those are more accurate."""
 
         def log_p(rows: np.ndarray, f: Array) -> Array:
             return np.asarray(self.log_density(np.broadcast_to(y[rows, None], f.shape), f), float)
@@ -150,7 +148,7 @@ class DensityLikelihood(BinaryLikelihood):
         reach = _reach(log_p, m, sigma)
         t, weights, log_z = _tilted_nodes(log_p, m, sigma, reach)
         rows, shift = np.arange(len(m)), sigma[:, None] * t
-        result = by_moments(weights, shift, v)
+        result = np.array(by_moments(weights, shift, v))
         slopes = self.log_density_derivatives(np.broadcast_to(y[:, None], t.shape), m[:, None] + shift)
         if slopes is None:
             window = _Window(log_p, m, sigma * reach)
@@ -158,17 +156,16 @@ class DensityLikelihood(BinaryLikelihood):
             slopes, weights = window.derivatives(rows, shift[rows]), weights[rows]
         spread = mean_of(weights, (slopes[0] - mean_of(weights, slopes[0])[:, None]) ** 2)
         spread += np.abs(mean_of(weights, slopes[1]))
-        good = ~(v[rows] * spread > 0.5)  # else the derivatives' cumulants cancel
-        for part, value in zip(result, by_density(weights, slopes, slopes[0]), strict=True):
-            part[rows[good]] = value[good]
+        good = ~(v[rows] * spread > 0.5)  # elsewhere the cumulants of the derivatives cancel
+        result[:, rows[good]] = np.array(by_density(weights, slopes, slopes[0]))[:, good]
         return log_z, *result
 
 
 class _Window:
-    """Polynomials that describe log p on windows about m, as wide as its derivatives need."""
+    """Polynomials that describe log p on windows about m, wide enough for accurate derivatives."""
 
     def __init__(self, log_p: LogDensityOfRows, m: Array, reach: Array) -> None:
-        """Fit log p on windows of at least ± ``reach``; ``noise`` is the error to expect of d."""
+        """Fit log p on windows of at least ± ``reach``; ``noise`` is the expected error of d."""
         self.noise = np.full(len(m), np.inf)
         self._width = np.ones(len(m))
         self._series = np.zeros((len(m), _DEGREE + 1))
@@ -186,8 +183,8 @@ class _Window:
             described = smooth | (error < _DESCRIBED * np.ptp(values, axis=1))
             better = described & (noise < self.noise[rows])
             found = rows[better]
-            self.noise[found], self._width[found] = noise[better], width
-            self._series[found] = series[better]
+            self.noise[found], self._series[found] = noise[better], series[better]
+            self._width[found] = width
 
     def derivatives(self, rows: np.ndarray, shift: Array) -> Derivatives:
         """The first four derivatives of log p at f = m + shift, an array [row, node]."""
@@ -226,7 +223,7 @@ def _tilted_nodes(
     row, width = np.repeat(np.arange(n), _PANELS), np.repeat(2.0 * reach / _PANELS, _PANELS)
     left = np.outer(reach, np.linspace(-1.0, 1.0, _PANELS + 1)[:-1]).ravel()
     top, total = np.full(n, _NOTHING), np.zeros(n)
-    finished = []
+    panels = []
     while len(row):
         t = left[:, None] + width[:, None] * _X
         level = np.maximum(log_p(row, m[row, None] + sigma[row, None] * t) - 0.5 * t**2, _NOTHING)
@@ -243,27 +240,20 @@ def _tilted_nodes(
         rough &= width * sigma[row] > 64.0 * _EPSILON * np.abs(m[row] + sigma[row] * left)
         smooth = ~rough
         total += np.bincount(row[smooth], mass[smooth], n)
-        finished.append((row[smooth], t[smooth], level[smooth], width[smooth]))
+        panels.append((row[smooth], t[smooth], level[smooth], width[smooth]))
         width = np.repeat(0.5 * width[rough], 2)
         row, left = np.repeat(row[rough], 2), np.repeat(left[rough], 2)
         left[1::2] += width[1::2]
-    return _padded(n, *(np.concatenate(parts) for parts in zip(*finished, strict=True)))
-
-
-def _padded(
-    n: int, row: np.ndarray, t: Array, level: Array, width: Array
-) -> tuple[Array, Array, Array]:
-    """What ``_tilted_nodes`` returns, from panels in any order; nodes without weight fill the rows."""
-    top = np.full(n, _NOTHING)
+    row, t, level, width = map(np.concatenate, zip(*panels, strict=True))
+    top = np.full(n, _NOTHING)  # of the panels that were kept
     np.maximum.at(top, row, level.max(axis=1))
     weights = width[:, None] * _W * np.exp(level - top[row, None])
-    total = np.bincount(row, weights.sum(axis=1), n)
-    weights /= total[row, None]
+    whole = np.bincount(row, weights.sum(axis=1), n)
+    weights /= whole[row, None]
     keep = np.flatnonzero(weights.max(axis=1) > _EPSILON**2)
     keep = keep[np.argsort(row[keep], kind="stable")]
     row, counts = row[keep], np.bincount(row[keep], minlength=n)
     place = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
-    padded = np.zeros((2, n, counts.max(), _NODES))
+    padded = np.zeros((2, n, counts.max(), _NODES))  # nodes of weight zero fill the rows
     padded[:, row, place] = t[keep], weights[keep]
-    nodes, weights = padded.reshape(2, n, -1)
-    return nodes, weights, top + np.log(total / np.sqrt(2.0 * np.pi))
+    return *padded.reshape(2, n, -1), top + np.log(whole / np.sqrt(2.0 * np.pi))

@@ -1,32 +1,25 @@
 """Logit: p(y=1|f) = 1/(1 + exp(−f)), paper eq. (2).
 
-By default a quadrature of its own integrates it accurately at every mean and variance. For m ≤ 0 the
-integrand p(f) N(f; m, v) is on either half-line a Gaussian times the smooth factor 1/(1+e^−|f|):
-N(m, v) on f > 0 and e^(m+v/2) N(m+v, v) on f < 0. The maxima of both are known, so no search is needed.
-Two rules share the work:
+The default quadrature is accurate at every mean and variance. For m ≤ 0 the integrand p(f) N(f; m, v)
+is on either half-line a Gaussian times the smooth factor 1/(1+e^−|f|): N(m, v) on f > 0 and
+e^(m+v/2) N(m+v, v) on f < 0. The maxima of both are known, so no search is needed. Two rules share the
+work:
 
-- narrow, √v ≤ 3: the trapezoidal rule, which converges exponentially for a function that is analytic
-  in the strip |Im f| < π; its step need only resolve that strip and the Gaussian;
-- wide: Gauss–Legendre on panels that end where either factor changes its character.
+- for √v ≤ 3 the trapezoidal rule, which converges exponentially for a function that is analytic in the
+  strip |Im f| < π; its step need only resolve that strip and the Gaussian;
+- for larger v the Gauss–Legendre rule on panels that end where either factor changes its character.
 """
 
 from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit, log_expit
 
-from postlin._typing import Array
+from postlin._typing import Array, override
 from postlin._validation import check_order
+from postlin.likelihoods import quadrature
 from postlin.likelihoods.base import BinaryLikelihood, Jet, complement, mirror, select
-from postlin.likelihoods.quadrature import (
-    REACH,
-    Derivatives,
-    by_density,
-    by_moments,
-    gauss_hermite,
-    gauss_legendre,
-)
 
 #: Below this variance moments at Gauss–Hermite nodes lose digits that ``by_density`` keeps.
 _SMALL_VARIANCE = 1e-4
@@ -56,19 +49,17 @@ class Logit(BinaryLikelihood):
     def __init__(self, order: int | None = None) -> None:
         self.order = None if order is None else check_order(order, "order")
 
+    @override
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
-        """The jets of both labels; at v = 0 those of log p(±1|f = m)."""
         m, v = np.broadcast_arrays(np.asarray(m, float), np.asarray(v, float))
         if not np.any(v > 0):
             return _density_jet(m), mirror(_density_jet(-m))
         if self.order is None:
             # Only the less likely label is integrated; 1 − Z gives the other in full precision.
-            minor = _accurate_jet(-np.abs(m).ravel(), v.ravel())
-            minor = Jet(*(a.reshape(m.shape) for a in minor))
+            minor = Jet(*_accurate_jet(-np.abs(m).ravel(), v.ravel()).reshape(5, *m.shape))
             major = mirror(complement(minor))
             return select(m > 0, major, minor), mirror(select(m > 0, minor, major))
-        nodes, weights = gauss_hermite(self.order)
-        return _hermite_jet(m, v, nodes, weights), mirror(_hermite_jet(-m, v, nodes, weights))
+        return _hermite_jet(m, v, self.order), mirror(_hermite_jet(-m, v, self.order))
 
 
 def _density_jet(f: Array) -> Jet:
@@ -76,34 +67,33 @@ def _density_jet(f: Array) -> Jet:
     return Jet(log_expit(f), *_log_density_slopes(expit(f), expit(-f)))
 
 
-def _log_density_slopes(p: Array, q: Array) -> Derivatives:
+def _log_density_slopes(p: Array, q: Array) -> quadrature.Derivatives:
     """Four derivatives of log p(y=1|f) from p and q = 1 − p, both given in full precision."""
     pq = p * q
     return q, -pq, pq * (p - q), pq * (6 * pq - 1)
 
 
-def _accurate_jet(m: Array, v: Array) -> Jet:
-    """The jet of log Z₊ for m ≤ 0."""
-    jet = Jet(*(np.empty(m.shape) for _ in Jet._fields))
+def _accurate_jet(m: Array, v: Array) -> Array:
+    """The five parts of the jet of log Z₊ for m ≤ 0."""
+    jet = np.empty((5, *m.shape))
     # Moments lose digits where the tilted density is nearly Gaussian, ``by_density`` elsewhere.
     nearly_gaussian = (v < 4.0) | (m + v < 0.0)
     for group in (nearly_gaussian, ~nearly_gaussian):
         rows = np.flatnonzero(group)
-        if not len(rows):
-            continue
-        for block, nodes in _tilted_nodes(m[rows], v[rows]):
+        for block, (f, large, small, weights, log_z) in _tilted_nodes(m[rows], v[rows]):
             here = rows[block]
             if group is nearly_gaussian:
-                derivatives = by_density(nodes.weights, _log_density_slopes(nodes.p, nodes.q), -nodes.p)
+                p, q = np.where(f > 0, large, small), np.where(f > 0, small, large)
+                derivatives = quadrature.by_density(weights, _log_density_slopes(p, q), -p)
             else:
-                derivatives = by_moments(nodes.weights, nodes.f - m[here, None], v[here])
-            for target, value in zip(jet, (nodes.log_z, *derivatives), strict=True):
-                target[here] = value
+                derivatives = quadrature.by_moments(weights, f - m[here, None], v[here])
+            jet[:, here] = log_z, *derivatives
     return jet
 
 
-def _hermite_jet(m: Array, v: Array, nodes: Array, weights: Array) -> Jet:
+def _hermite_jet(m: Array, v: Array, order: int) -> Jet:
     """The jet of log Z₊ by Gauss–Hermite quadrature about N(m, v), as in the paper."""
+    nodes, weights = quadrature.gauss_hermite(order)
     shift = np.sqrt(v)[..., None] * nodes
     f = m[..., None] + shift
     log_terms = log_expit(f) + np.log(weights)
@@ -112,81 +102,61 @@ def _hermite_jet(m: Array, v: Array, nodes: Array, weights: Array) -> Jet:
     total = tilted.sum(axis=-1)
     tilted /= total[..., None]
     small = v < _SMALL_VARIANCE
-    density = by_density(tilted, _log_density_slopes(expit(f), expit(-f)), expit(-f))
-    moments = by_moments(tilted, shift, np.where(small, 1.0, v))
-    derivatives = (np.where(small, a, b) for a, b in zip(density, moments, strict=True))
-    return Jet(np.log(total) + top, *derivatives)
+    density = quadrature.by_density(tilted, _log_density_slopes(expit(f), expit(-f)), expit(-f))
+    moments = quadrature.by_moments(tilted, shift, np.where(small, 1.0, v))
+    return Jet(np.log(total) + top, *np.where(small, density, moments))
 
 
-class _Nodes(NamedTuple):
-    """Nodes f, p and q = 1 − p there, normalised weights of the tilted density, and log Z."""
-
-    f: Array
-    p: Array
-    q: Array
-    weights: Array
-    log_z: Array
+#: Nodes f, max(p, 1 − p) and min(p, 1 − p) there, normalised weights of the tilted density, and log Z.
+_Nodes = tuple[Array, Array, Array, Array, Array]
 
 
 def _tilted_nodes(m: Array, v: Array) -> Iterator[tuple[np.ndarray, _Nodes]]:
     """Yield (row indices, nodes) of blocks that together cover all rows, for flat m ≤ 0 < v."""
-    sigma = np.sqrt(v)
-    lower = 0.0
+    sigma, lower = np.sqrt(v), 0.0
     for upper, steps in (*_TRAPEZOIDS, (np.inf, 0)):
         rows = np.flatnonzero((sigma > lower) & (sigma <= upper))
         lower = upper
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]
-            here = m[block], sigma[block]
-            yield block, _trapezoid(*here, steps) if steps else _panels(*here)
+            at = m[block, None], sigma[block, None]
+            f, gaussian, log_top = _trapezoid(*at, steps) if steps else _panels(*at)
+            e = np.exp(-np.abs(f))
+            large = 1.0 / (1.0 + e)
+            gaussian *= large
+            total = gaussian.sum(axis=1, keepdims=True)
+            gaussian /= total
+            log_z = np.log(total / np.sqrt(2 * np.pi)) + log_top
+            yield block, (f, large, e * large, gaussian, log_z[:, 0])
 
 
-def _trapezoid(m: Array, sigma: Array, steps: int) -> _Nodes:
-    m, sigma = m[:, None], sigma[:, None]
-    v = sigma**2
-    t = np.linspace(-REACH, REACH, steps + 1)
-    top = np.minimum(m + v, 0.0)
-    beyond = np.maximum(m + v, 0.0) / sigma  # how far beyond 0 the left Gaussian has its maximum
-    f = top + sigma * t
-    e = np.exp(-np.abs(f))
-    large = 1.0 / (1.0 + e)
-    small = e * large
-    weights = np.exp(t * (beyond - 0.5 * t) - np.maximum(f, 0.0)) * large
-    total = weights.sum(axis=1, keepdims=True)
-    weights /= total
-    log_top = np.where(m + v < 0.0, m + 0.5 * v, -0.5 * (m / sigma) ** 2)
-    step = 2 * REACH / steps
-    log_z = (np.log(total * (step / np.sqrt(2 * np.pi))) + log_top)[:, 0]
-    right = f > 0
-    return _Nodes(f, np.where(right, large, small), np.where(right, small, large), weights, log_z)
+def _trapezoid(m: Array, sigma: Array, steps: int) -> tuple[Array, Array, Array]:
+    """Equidistant nodes f, weights with the two Gaussians, and the logarithm of the weights' scale."""
+    shifted = m + sigma**2
+    t = np.linspace(-quadrature.REACH, quadrature.REACH, steps + 1)
+    beyond = np.maximum(shifted, 0.0) / sigma  # how far beyond 0 the left Gaussian has its maximum
+    f = np.minimum(shifted, 0.0) + sigma * t
+    weights = np.exp(t * (beyond - 0.5 * t) - np.maximum(f, 0.0)) * (2 * quadrature.REACH / steps)
+    return f, weights, np.where(shifted < 0.0, m + 0.5 * sigma**2, -0.5 * (m / sigma) ** 2)
 
 
-def _panels(m: Array, sigma: Array) -> _Nodes:
-    right_x, right_w, right_e = _half_line(m, sigma)
-    left_x, left_w, left_e = _half_line(-(m + sigma**2), sigma)
+def _panels(m: Array, sigma: Array) -> tuple[Array, Array, Array]:
+    """The same as ``_trapezoid`` returns, for Gauss–Legendre nodes on panels of both half-lines."""
+    right_x, right_w = _half_line(m, sigma)
+    left_x, left_w = _half_line(-(m + sigma**2), sigma)
     # The logarithms of both maxima, which lie at f = 0 where a half-line holds only a tail.
     right_top = -0.5 * (m / sigma) ** 2
     left_top = np.where(m + sigma**2 < 0, m + 0.5 * sigma**2, right_top)
     top = np.maximum(right_top, left_top)
-    weights = np.concatenate(
-        [right_w * np.exp(right_top - top)[:, None], left_w * np.exp(left_top - top)[:, None]], axis=1
-    )
-    total = weights.sum(axis=1)
-    weights /= total[:, None]
-    log_z = np.log(total / np.sqrt(2 * np.pi)) + top
-    f = np.concatenate([right_x, -left_x], axis=1)
-    right_large, left_large = 1.0 / (1.0 + right_e), 1.0 / (1.0 + left_e)
-    p = np.concatenate([right_large, left_e * left_large], axis=1)
-    q = np.concatenate([right_e * right_large, left_large], axis=1)
-    return _Nodes(f, p, q, weights, log_z)
+    weights = [right_w * np.exp(right_top - top), left_w * np.exp(left_top - top)]
+    return np.concatenate([right_x, -left_x], axis=1), np.concatenate(weights, axis=1), top
 
 
-def _half_line(centre: Array, sigma: Array) -> tuple[Array, Array, Array]:
-    """Nodes x, weights in units of √v and e^−x for a Gaussian N(centre, v) on x > 0.
+def _half_line(centre: Array, sigma: Array) -> tuple[Array, Array]:
+    """Nodes x and weights in units of √v for a Gaussian N(centre, v) on x > 0.
 
-    The weights include 1/(1+e^−x) and the Gaussian, scaled to a maximum of one on the half-line.
+    The weights include the Gaussian, scaled to a maximum of one on the half-line.
     """
-    centre, sigma = centre[:, None], sigma[:, None]
     top = np.maximum(centre, 0.0)
     outside = np.minimum(centre, 0.0) / sigma
     # Distances from the maximum, in standard deviations, at which the Gaussian has fallen by a level.
@@ -195,10 +165,8 @@ def _half_line(centre: Array, sigma: Array) -> tuple[Array, Array, Array]:
     structure = np.clip((_STRUCTURE - top) / sigma, start, falls[:, -1:])
     rises = np.maximum(-_LEVELS, start)
     edges = np.sort(np.concatenate([rises, np.zeros_like(top), falls, structure], axis=1), axis=1)
-    nodes, panel_weights = gauss_legendre(_NODES_PER_PANEL)
+    nodes, panel_weights = quadrature.gauss_legendre(_NODES_PER_PANEL)
     width = np.diff(edges, axis=1)[:, :, None]
     offset = (edges[:, :-1, None] + width * nodes).reshape(len(centre), -1)
-    x = top + sigma * offset
-    e = np.exp(-x)
     weights = (width * panel_weights).reshape(offset.shape)
-    return x, weights * np.exp(offset * (outside - 0.5 * offset)) / (1.0 + e), e
+    return top + sigma * offset, weights * np.exp(offset * (outside - 0.5 * offset))

@@ -8,14 +8,14 @@ from scipy.special import erf, ndtr
 
 from postlin._typing import Array
 from postlin._validation import is_real
-from postlin.likelihoods.base import BinaryLikelihood, Jet, JetChange, both_labels, with_label
+from postlin.likelihoods.base import BinaryLikelihood, Jet, JetChange, both_labels, mirror
 from postlin.likelihoods.probit import FLAT, derivatives, mills_ratio
 
 _LOG_SQRT_2PI = 0.5 * log(2 * pi)
 
-#: A high rate of wrong labels, from which a search starts too.
+#: A high rate of wrong labels, from which a second search starts.
 _MANY = 0.2
-#: The variance used in place of zero, at which the evidence by quadrature needs the step itself.
+#: This variance is used in place of zero, where the evidence by quadrature needs the step itself.
 _POINT = 1e-60
 
 
@@ -29,6 +29,7 @@ class NoisyThreshold(BinaryLikelihood):
     name: ClassVar[str] = "noisy_threshold"
     symmetric: bool = True
     differentiable: bool = False
+    parameters: tuple[str, ...] = ("epsilon",)
 
     def __init__(
         self, epsilon: float = 0.01, epsilon_bounds: tuple[float, float] | Literal["fixed"] = "fixed"
@@ -38,15 +39,9 @@ class NoisyThreshold(BinaryLikelihood):
                 f"epsilon must lie strictly between 0 and 0.5, got {epsilon!r}: it is the "
                 "probability that a label is wrong; use the probit likelihood if no label is wrong."
             )
-        self.epsilon = float(epsilon)
-        self.epsilon_bounds = epsilon_bounds
-        if epsilon_bounds != "fixed":
-            self._check_bounds()
-
-    def _check_bounds(self) -> None:
+        self.epsilon, self.epsilon_bounds = float(epsilon), epsilon_bounds
         try:
-            low, high = map(float, self.epsilon_bounds)
-            sound = 0.0 < low <= self.epsilon <= high < 0.5
+            sound = all(0.0 < low <= self.epsilon <= high < 0.5 for low, high in self.free.values())
         except (TypeError, ValueError):
             sound = False
         if not sound:
@@ -54,11 +49,6 @@ class NoisyThreshold(BinaryLikelihood):
                 f"epsilon_bounds must be 'fixed' or two numbers within (0, 0.5) with "
                 f"epsilon={self.epsilon:g} between them, got {self.epsilon_bounds!r}."
             )
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The rate of wrong labels ε."""
-        return ("epsilon",)
 
     @property
     def free(self) -> dict[str, tuple[float, float]]:
@@ -70,21 +60,21 @@ class NoisyThreshold(BinaryLikelihood):
 
     @property
     def other_starts(self) -> list[dict[str, float]]:
-        """A high rate: from a low one a search may end where f bends round each wrong label."""
+        """A high rate; from a low one a search may end where f follows each wrong label."""
         return [{"epsilon": float(np.clip(_MANY, low, high))} for low, high in self.free.values()]
 
     def jet_changes(self, m: Array, v: Array) -> list[tuple[JetChange, JetChange]]:
-        """∂ log Z/∂ε = (1 − 2Φ)/Z; the others follow from λ = (1−2ε)φ/Z."""
+        """∂ log Z/∂ε = (1 − 2Φ)/Z; the derivatives of g and h follow from λ = (1−2ε)φ/Z."""
         z, r = _scaled(m, v)
-        plus, minus = self._jet_change(z, r), self._jet_change(-z, r)
-        return [(plus, minus._replace(g=-minus.g))]
+        log_z, g, h = self._jet_change(-z, r)
+        return [(self._jet_change(z, r), (log_z, -g, h))]
 
     def _jet_change(self, z: Array, r: Array) -> JetChange:
         slope = self._slope(z)
         log_z = -erf(z / sqrt(2.0)) * np.exp(-self._jet(z, r).log_z)
         slope_by = -slope * (2.0 / (1.0 - 2.0 * self.epsilon) + log_z)
         # λ' = −λ(z + λ)
-        return JetChange(log_z, slope_by / r, -slope_by * (z + 2.0 * slope) / r**2)
+        return log_z, slope_by / r, -slope_by * (z + 2.0 * slope) / r**2
 
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
         """The jets of log Z_y = log(ε + (1−2ε) Φ(y m/√v))."""
@@ -98,7 +88,7 @@ class NoisyThreshold(BinaryLikelihood):
 
     def jet(self, y: Array, m: Array, v: Array) -> Jet:
         """The jet of one label, in half the time of both."""
-        return with_label(y, self._jet(*_scaled(y * m, v)))
+        return mirror(self._jet(*_scaled(y * m, v)), y)
 
     def _jet(self, z: Array, r: Array) -> Jet:
         epsilon, span = self.epsilon, 1.0 - 2.0 * self.epsilon

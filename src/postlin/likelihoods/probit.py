@@ -10,25 +10,14 @@ import numpy as np
 from scipy.special import erfcx, log_ndtr
 
 from postlin._typing import Array
-from postlin.likelihoods.base import (
-    BinaryLikelihood,
-    Jet,
-    Response,
-    both_labels,
-    symmetric_regression,
-    with_label,
-)
+from postlin.likelihoods.base import BinaryLikelihood, Jet, Response, both_labels, mirror
 
-SQRT_2 = sqrt(2.0)
-SQRT_HALF_PI = sqrt(0.5 * pi)
-
+SQRT_2, SQRT_HALF_PI = sqrt(2.0), sqrt(0.5 * pi)
 #: Below −TAIL the derivatives of λ come from an asymptotic series, since z + λ cancels.
 TAIL = 12.0
-
 #: Above this φ(z) < 1e-305, and Φ is constant in double precision.
 FLAT = 37.5
-
-#: Beyond this the series equals its limit.
+#: Below minus this the series equals its limit.
 _INFINITE = 1e60
 
 
@@ -50,15 +39,13 @@ def derivatives(z: Array, slope: Array) -> Iterator[Array]:
 
 def _tail_coefficients(terms: int) -> Array:
     """cₖ of w = λ − a = Σ cₖ a^−(2k+1) for a = −z → ∞, from the equation a w = 1 + w' − w²."""
-    c = [1.0]
+    c = np.ones(1)
     for k in range(terms - 1):
-        convolution = sum(c[i] * c[k - i] for i in range(k + 1))
-        c.append(-(2 * k + 1) * c[k] - convolution)
-    return np.array(c)
+        c = np.append(c, -(2 * k + 1) * c[k] - c @ c[::-1])
+    return c
 
 
 _TAIL_COEFFICIENTS = _tail_coefficients(16)
-_TAIL_POWERS = 2.0 * np.arange(16) + 1.0
 
 
 def tail_derivatives(z: Array) -> Iterator[Array]:
@@ -66,11 +53,9 @@ def tail_derivatives(z: Array) -> Iterator[Array]:
     a = np.minimum(-z, _INFINITE)
     inverse_square = 1.0 / a**2
     factors = _TAIL_COEFFICIENTS
-    limit = -1.0  # λ = a + w, and d/dz = −d/da
-    for order in (1, 2, 3):
-        factors = factors * (_TAIL_POWERS + order - 1)
+    for order, limit in ((1, -1.0), (2, 0.0), (3, 0.0)):  # λ = a + w, and d/dz = −d/da
+        factors = factors * np.arange(order, order + 2 * len(factors), 2)
         yield limit + np.polynomial.polynomial.polyval(inverse_square, factors) / a ** (order + 1)
-        limit = 0.0
 
 
 class Probit(BinaryLikelihood):
@@ -94,12 +79,21 @@ class Probit(BinaryLikelihood):
         """The regression from three derivatives of log Φ at ±y m, in half the time of two jets."""
         r = np.sqrt(1.0 + v)
         z = y * m / r
-        return symmetric_regression(y, *_log_ndtr_derivatives(np.array([z, -z]), r, 3))
+        g, h, c = _log_ndtr_derivatives(np.array([z, -z]), r, 3)
+        g_by_v = 0.5 * c + g * h
+        return Response(
+            g=y * g[0],
+            rho=g[0] * g[1],
+            g_by_m=h[0],
+            g_by_v=y * g_by_v[0],
+            rho_by_m=y * (h[0] * g[1] - g[0] * h[1]),
+            rho_by_v=g_by_v[0] * g[1] + g[0] * g_by_v[1],
+        )
 
     def jet(self, y: Array, m: Array, v: Array) -> Jet:
         """The jet of one label, in half the time of both."""
         r = np.sqrt(1.0 + v)
-        return with_label(y, _log_ndtr_jet(y * m / r, r))
+        return mirror(_log_ndtr_jet(y * m / r, r), y)
 
 
 def _log_ndtr_jet(z: Array, r: Array) -> Jet:

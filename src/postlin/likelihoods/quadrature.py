@@ -35,12 +35,12 @@ def gauss_lobatto(order: int) -> tuple[Array, Array]:
 
 
 @cache
-def trapezoid(nodes: int) -> tuple[Array, Array]:
+def trapezoid(nodes: int, reach: float = REACH) -> tuple[Array, Array]:
     """Equidistant nodes and weights for the standard normal density, with Σ weights = Σ weights x² = 1.
 
     The rule converges exponentially for smooth functions.
     """
-    x = np.linspace(-REACH, REACH, nodes)
+    x = np.linspace(-reach, reach, nodes)
     weights = np.exp(-0.5 * x**2)
     return x, weights / weights.sum()
 
@@ -48,20 +48,18 @@ def trapezoid(nodes: int) -> tuple[Array, Array]:
 def by_density(weights: Array, slopes: Derivatives, shifted: Array) -> Derivatives:
     """(g, h, c, d) from the tilted density's weights and four derivatives of log p at the nodes.
 
-    The weights sum to one. ``shifted`` is the first derivative up to a constant, in the form that keeps
+    The weights sum to one. ``shifted`` is the first derivative plus any constant, in a form that keeps
     small differences. The last axis of all arrays runs over the nodes.
     """
     s1, s2, s3, s4 = slopes
-    g = mean_of(weights, s1)
     r1 = shifted - mean_of(weights, shifted)[..., None]
     mean_s2 = mean_of(weights, s2)
     r2 = s2 - mean_s2[..., None]
     square = r1**2
     variance = mean_of(weights, square)
-    h = mean_s2 + variance
     c = mean_of(weights, s3 + r1 * (3 * r2 + square))
     d = mean_of(weights, s4 + 4 * s3 * r1 + 3 * r2**2 + square * (6 * r2 + square)) - 3 * variance**2
-    return g, h, c, d
+    return mean_of(weights, s1), mean_s2 + variance, c, d
 
 
 def by_moments(weights: Array, shift: Array, v: Array) -> Derivatives:
@@ -70,11 +68,9 @@ def by_moments(weights: Array, shift: Array, v: Array) -> Derivatives:
     residual = shift - first[..., None]
     square = residual**2
     second = mean_of(weights, square)
-    g = first / v
-    h = (second / v - 1.0) / v
     c = mean_of(weights, square * residual) / v**3
     d = (mean_of(weights, square**2) - 3.0 * second**2) / v**4
-    return g, h, c, d
+    return first / v, (second / v - 1.0) / v, c, d
 
 
 def mean_of(weights: Array, values: Array) -> Array:

@@ -1,6 +1,6 @@
 """Softmax averaged over Gaussians: label probabilities, their slopes, and the derivatives of both.
 
-A point has the contrasts u = m + L z with V = L Lᵀ and z standard normal. In these units a rule needs
+A point's contrasts are u = m + L z, where V = L Lᵀ and z is standard normal. In these units rules need
 
     p̄_c = E[p_c],   G_c = E[z | c],   A = Σ_c p̄_c G_c G_cᵀ,
 
@@ -23,6 +23,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from postlin._typing import Array
+from postlin.likelihoods.quadrature import trapezoid
 from postlin.linalg.threads import in_batches
 
 #: The number of nodes in one dimension.
@@ -59,16 +60,13 @@ class Nodes(NamedTuple):
 @cache
 def normal_nodes(dimension: int, count: int) -> tuple[Array, Array]:
     """Nodes (Q, dimension) and weights for a standard normal; Q = ``count`` from two dimensions on."""
-    if dimension == 1:  # equal steps suit a Gaussian as well as any rule does, and a step better
-        x = np.linspace(-_REACH, _REACH, _LINE)
-        weights = np.exp(-0.5 * x**2)
-        weights /= weights.sum()
-        return x[:, None] / np.sqrt(weights @ x**2), weights
+    if dimension == 1:  # equal steps suit a Gaussian as well as any rule, and a steep softmax better
+        x, weights = trapezoid(_LINE, _REACH)
+        return x[:, None], weights
     # products of Gauss–Hermite rules are poor where softmax is a step, even in two dimensions
-    half = qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(0)).random(count // 2)
-    z = ndtri(half)
+    z = ndtri(qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(0)).random(count // 2))
     z = np.concatenate([z, -z])
-    # the root of their covariance scales it to the identity; the mean is zero by symmetry
+    # the root of their covariance scales them to unit covariance; their mean is zero by symmetry
     z = np.linalg.solve(np.linalg.cholesky(z.T @ z / len(z)), z.T).T
     return z, np.full(len(z), 1.0 / len(z))
 
@@ -99,23 +97,15 @@ class AtNodes:
         self.given: Array = given  # weights of the nodes given class c, (b, C, Q)
         self.log_mean: Array = (top + np.log(total))[:, :, 0]  # log p̄, (b, C)
 
-    @property
-    def slopes(self) -> Array:
-        """G, (b, C, D)."""
-        G: Array = self.given @ self.z
-        return G
-
     def spread(self, y: np.ndarray) -> Array:
         """E[z zᵀ | y], (b, D, D)."""
         weighted = self.given[np.arange(len(y)), y][:, None, :] * self.z.T
-        moments: Array = weighted @ self.z
-        return moments
+        return np.asarray(weighted @ self.z, float)
 
     @cached_property
     def _middle(self) -> Array:
         """Σ_c p_c scaled_c, (b, D, Q); the slope of log p_c is scaled_c minus this."""
-        middle: Array = np.swapaxes(self.scaled, 1, 2) @ np.exp(self.log_p)
-        return middle
+        return np.asarray(np.swapaxes(self.scaled, 1, 2) @ np.exp(self.log_p), float)
 
     def log_slopes(self, y: np.ndarray) -> tuple[Array, Array, Array]:
         """log p̄_y and its derivatives by shift and stretch, where dm = L shift and dL = L stretch."""
@@ -128,8 +118,7 @@ class AtNodes:
         """E[product · ∂ log p_c/∂z | c], (b, C, D, U), for U products of coordinates of z, (Q, U)."""
         by_z = self.scaled[:, :, :, None] - self._middle[:, None]
         by_z *= self.given[:, :, None, :]
-        means: Array = by_z @ products
-        return means
+        return np.asarray(by_z @ products, float)
 
 
 def over_points(
@@ -144,13 +133,12 @@ def over_points(
     The points have means (n, D) and lower triangular roots L (n, D, D). ``of`` is given softmax and the
     slice of the points, and needs ``width`` numbers for each point, class and node.
     """
-    found: dict[int, tuple[Array, ...]] = {}
 
-    def work(part: slice) -> None:
-        found[part.start] = of(AtNodes(mean[part], root[part], nodes), part)
+    def work(part: slice) -> tuple[Array, ...]:
+        return of(AtNodes(mean[part], root[part], nodes), part)
 
-    in_batches(work, len(mean), width * len(nodes.H) * len(nodes.z))
-    return [np.concatenate(parts) for parts in zip(*(found[k] for k in sorted(found)), strict=True)]
+    parts = in_batches(work, len(mean), width * len(nodes.H) * len(nodes.z))
+    return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -163,7 +151,7 @@ class SoftmaxMoments:
     @classmethod
     def at(cls, mean: Array, root: Array, nodes: Nodes) -> "SoftmaxMoments":
         """The averages at means (n, D) and lower triangular roots L (n, D, D)."""
-        return cls(*over_points(mean, root, nodes, lambda at, _: (at.log_mean, at.slopes)))
+        return cls(*over_points(mean, root, nodes, lambda at, _: (at.log_mean, at.given @ nodes.z)))
 
     @cached_property
     def mean(self) -> Array:
@@ -174,8 +162,7 @@ class SoftmaxMoments:
     def explained(self) -> Array:
         """A, (n, D, D)."""
         G = self.slopes
-        A: Array = np.swapaxes(self.mean[:, :, None] * G, 1, 2) @ G
-        return A
+        return np.asarray(np.swapaxes(self.mean[:, :, None] * G, 1, 2) @ G, float)
 
 
 def label_slopes(y: np.ndarray, mean: Array, root: Array, nodes: Nodes) -> list[Array]:

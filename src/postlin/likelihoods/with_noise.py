@@ -26,11 +26,7 @@ class WithNoise(BinaryLikelihood):
         self.variance = float(variance)
         self.symmetric = base.symmetric
         self.differentiable = base.differentiable or variance > 0
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The noise variance and the parameters of ``base``."""
-        return ("variance", *self.base.parameters)
+        self.parameters = ("variance", *base.parameters)
 
     @property
     def free(self) -> dict[str, tuple[float, float]]:
@@ -50,9 +46,7 @@ class WithNoise(BinaryLikelihood):
     def jet_changes(self, m: Array, v: Array) -> list[tuple[JetChange, JetChange]]:
         """The derivative by the noise variance is that by v; the others are those of ``base``."""
         v = v + self.variance
-        plus, minus = (
-            JetChange(jet.log_z_by_v, jet.g_by_v, jet.h_by_v) for jet in self.base.jets(m, v)
-        )
+        plus, minus = ((jet.log_z_by_v, jet.g_by_v, jet.h_by_v) for jet in self.base.jets(m, v))
         return [(plus, minus), *self.base.jet_changes(m, v)]
 
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:

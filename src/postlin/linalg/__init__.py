@@ -1,1 +1,1 @@
-"""Linear algebra: arrays and devices, factorisations, Krylov methods, the minimiser; no statistics."""
+"""Linear algebra without statistics: arrays on devices, triangular factors, GMRES, the minimiser."""

@@ -6,17 +6,22 @@ array-api-strict. No other module uses functions of these libraries outside the 
 """
 
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
 from scipy.spatial.distance import cdist
-from sklearn.externals import array_api_compat as compat
 
 from postlin._typing import Array
 
 #: A matrix of any of these libraries; in NumPy's memory it is an ``Array``.
 Matrix = Any
+
+#: The libraries other than NumPy, and the names of their classes of arrays.
+_CLASSES = {"torch": "Tensor", "cupy": "ndarray", "array_api_strict": "Array"}
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,17 @@ class Place:
         return "cuda" in str(self.device).lower()
 
     def available_memory(self) -> float:
-        """How many bytes of a device with its own memory are still available."""
-        return _cupy_memory(self.device) if "CUDA" in str(self.device) else _torch_memory(self.device)
+        """The number of bytes that are still available on a device with its own memory."""
+        if "CUDA" in str(self.device):  # a device of CuPy
+            import cupy
+
+            with self.device:
+                free, _ = cupy.cuda.runtime.memGetInfo()
+                return float(free + cupy.get_default_memory_pool().free_bytes())
+        from torch import cuda
+
+        free, _ = cuda.mem_get_info(self.device)
+        return float(free + cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device))
 
     def __str__(self) -> str:
         library = str(self.xp.__name__).rpartition(".")[2]
@@ -63,30 +77,30 @@ class Place:
 HOST = Place(np)
 
 
-def _torch_memory(device: Any) -> float:
-    from torch import cuda
-
-    free, _ = cuda.mem_get_info(device)
-    return float(free + cuda.memory_reserved(device) - cuda.memory_allocated(device))
-
-
-def _cupy_memory(device: Any) -> float:
-    import cupy
-
-    with device:
-        free, _ = cupy.cuda.runtime.memGetInfo()
-        return float(free + cupy.get_default_memory_pool().free_bytes())
+def _library(x: object) -> str | None:
+    """The name of the library other than NumPy that x is an array of, if there is one."""
+    for base in () if isinstance(x, np.ndarray) else type(x).__mro__:
+        library = base.__module__.partition(".")[0]
+        if _CLASSES.get(library) == base.__name__:
+            return library
+    return None
 
 
-def _is_strict(x: Any) -> bool:
-    return type(x).__module__.partition(".")[0] == "array_api_strict"
+@cache
+def _compat() -> ModuleType:
+    """The package that gives all array libraries one interface; NumPy's arrays do without it."""
+    try:
+        return import_module("array_api_compat")
+    except ImportError:
+        raise ImportError(
+            "arrays of PyTorch and CuPy need the package array-api-compat, which is not installed: "
+            "pip install 'postlin[gpu]', or convert the arrays to NumPy."
+        ) from None
 
 
 def place_of(x: Any) -> Place:
     """The place of an array; HOST unless it belongs to PyTorch, CuPy or array-api-strict."""
-    if compat.is_torch_array(x) or compat.is_cupy_array(x) or _is_strict(x):
-        return Place(compat.array_namespace(x), compat.device(x))
-    return HOST
+    return Place(namespace(x), _compat().device(x)) if _library(x) else HOST
 
 
 def place_named(device: object) -> Place:
@@ -116,27 +130,28 @@ def place_named(device: object) -> Place:
 
 def namespace(x: Any) -> Any:
     """The namespace of functions for an array."""
-    return np if isinstance(x, np.ndarray) else compat.array_namespace(x)
+    return np if isinstance(x, np.ndarray) else _compat().array_namespace(x)
 
 
 def on_host(x: Any) -> Any:
     """Convert an array of another library to NumPy; return anything else unchanged."""
-    if compat.is_torch_array(x):
-        return x.detach().cpu().numpy()
-    if compat.is_cupy_array(x):
-        return x.get()
-    if _is_strict(x):
-        return np.asarray(x.to_device(compat.array_namespace(x).Device("CPU_DEVICE")))
+    match _library(x):
+        case "torch":
+            return x.detach().cpu().numpy()
+        case "cupy":
+            return x.get()
+        case "array_api_strict":
+            return np.asarray(x.to_device(namespace(x).Device("CPU_DEVICE")))
     return x
 
 
 def as_matrix(x: Any, place: Place) -> Matrix:
-    """The array as doubles at a place; it is not copied if it is that already."""
+    """The array as doubles at a place; an array of doubles that is there already is not copied."""
     if place.is_host:
         return np.asarray(on_host(x), float)
     if place_of(x) != place:
         return place.put(on_host(x))
-    x = x.detach() if compat.is_torch_array(x) else x
+    x = x.detach() if _library(x) == "torch" else x
     return place.xp.astype(x, place.xp.float64, copy=False)
 
 
@@ -156,31 +171,28 @@ def copied(A: Matrix) -> Matrix:
 
 
 def diagonal(A: Matrix) -> Array:
-    """The diagonal as a vector, for reading only."""
+    """The diagonal as a NumPy vector, which must not be written to."""
     if isinstance(A, np.ndarray):
         return A.diagonal()
-    vector: Array = on_host(namespace(A).linalg.diagonal(A))
-    return vector
+    return np.asarray(on_host(namespace(A).linalg.diagonal(A)), float)
+
+
+def diagonal_of(A: Matrix) -> Matrix:
+    """The diagonal as a view that can be written to; on devices A must be stored row by row."""
+    if isinstance(A, np.ndarray):
+        return np.einsum("ii->i", A)
+    return namespace(A).reshape(A, (-1,))[:: A.shape[0] + 1]
 
 
 def add_to_diagonal(A: Matrix, values: Array | float) -> None:
-    """Add numbers to the diagonal of a square matrix that is stored row by row, in place."""
-    if isinstance(A, np.ndarray):
-        np.einsum("ii->i", A)[:] += values
-        return
-    n = A.shape[0]
-    entries = namespace(A).reshape(A, (-1,))[:: n + 1]
-    entries += place_of(A).put(np.broadcast_to(values, (n,)))
+    """Add numbers to the diagonal of a square matrix in place."""
+    entries = diagonal_of(A)
+    entries += float(values) if isinstance(values, float) else place_of(A).put(values)
 
 
 def set_diagonal(A: Matrix, values: Array | float) -> None:
-    """Write numbers onto the diagonal of a square matrix that is stored row by row, in place."""
-    if isinstance(A, np.ndarray):
-        np.einsum("ii->i", A)[:] = values
-        return
-    n = A.shape[0]
-    entries = namespace(A).reshape(A, (-1,))
-    entries[:: n + 1] = place_of(A).put(np.broadcast_to(values, (n,)))
+    """Write numbers onto the diagonal of a square matrix in place."""
+    diagonal_of(A)[:] = float(values) if isinstance(values, float) else place_of(A).put(values)
 
 
 def column_products(A: Matrix, B: Matrix) -> Matrix:
@@ -216,19 +228,16 @@ def squared_distances(left: Matrix, right: Matrix) -> Matrix:
 
 
 def cholesky(A: Matrix) -> tuple[Matrix, int]:
-    """The lower Cholesky factor of a block and 0, or the order of the first minor that has none."""
-    xp = namespace(A)
+    """The lower Cholesky factor of a block and 0, or A and the order of the first minor without one."""
+    linalg, failed = namespace(A).linalg, False
     try:
-        if compat.is_torch_array(A):
-            L, info = xp.linalg.cholesky_ex(A)
-            failed = bool(info)
-        elif compat.is_cupy_array(A):
-            import cupyx
-
-            with cupyx.errstate(linalg="raise"):
-                L, failed = xp.linalg.cholesky(A), False
+        if _library(A) == "torch":
+            L, failed = linalg.cholesky_ex(A)
+        elif _library(A) == "cupy":
+            with import_module("cupyx").errstate(linalg="raise"):
+                L = linalg.cholesky(A)
         else:
-            L, failed = xp.linalg.cholesky(A), False
+            L = linalg.cholesky(A)
     except np.linalg.LinAlgError:
         L, failed = A, True
     if not failed and np.isfinite(diagonal(L)).all():
@@ -238,10 +247,9 @@ def cholesky(A: Matrix) -> tuple[Matrix, int]:
 
 def solve_lower(L: Matrix, X: Matrix, *, transposed: bool = False) -> Matrix:
     """L⁻¹ X or L⁻ᵀ X for a lower triangular block L."""
-    if compat.is_torch_array(L):
+    if _library(L) == "torch":
         return namespace(L).linalg.solve_triangular(L.T if transposed else L, X, upper=transposed)
-    if compat.is_cupy_array(L):
-        from cupyx.scipy.linalg import solve_triangular
-
-        return solve_triangular(L, X, lower=True, trans=int(transposed))
+    if _library(L) == "cupy":
+        cupyx = import_module("cupyx.scipy.linalg")
+        return cupyx.solve_triangular(L, X, lower=True, trans=int(transposed))
     return namespace(L).linalg.solve(L.T if transposed else L, X)

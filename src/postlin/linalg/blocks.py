@@ -5,8 +5,9 @@ from scipy.linalg import blas
 
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
+from postlin.linalg.arrays import diagonal_of
 from postlin.linalg.threads import in_batches
-from postlin.linalg.triangles import Cholesky, clear_corners, diagonal_of, gains_before, mirror
+from postlin.linalg.triangles import Cholesky, clear_corners, gains_before, mirror
 
 
 class BlockFactor(Cholesky):
@@ -16,18 +17,16 @@ class BlockFactor(Cholesky):
         """Take over the array of B − I, of which only the lower triangle is read."""
         self._n, self._D = n, len(B) // n
         clear_corners(B, self._D)
-        diagonal = diagonal_of(B)
-        self._added = diagonal.copy()
-        diagonal += 1.0
         super().__init__(B)
 
     def gains(self) -> Array:
-        """I − (B⁻¹)ᵢᵢ, (n, D, D), to full precision. Call this before any other method inverts L.
+        """I − (B⁻¹)ᵢᵢ, (n, D, D), to full precision.
 
-        Nothing cancels: where the result is small, so are the entries below the diagonal of L⁻¹.
+        This inverts L, and must be called before anything else does. Where the result is small, so are
+        the entries below the diagonal of L⁻¹: nothing cancels.
         """
         n, D = self._n, self._D
-        before = self._squares_before()
+        before = self._squares(axis=1)
         diagonal = diagonal_of(self._invert())
         ends = diagonal.copy()
         diagonal[:] = 0.0
@@ -46,27 +45,13 @@ class BlockFactor(Cholesky):
         np.einsum("naa->na", gains)[:] += gains_before(self._added, before, ends).reshape(n, D)
         return gains
 
-    def _squares_before(self) -> Array:
-        """Sums of squares of the rows of L, without the diagonal."""
-        n, D = self._n, self._D
-        diagonal = diagonal_of(self._array)
-        ends = diagonal.copy()
-        diagonal[:] = 0.0
-        total = np.zeros(n * D)
-        for i in range(n):
-            part = self._array.T[i * D : (i + 1) * D, i * D :]
-            total[i * D :] += np.einsum("ak,ak->k", part, part)
-        diagonal[:] = ends
-        return total
-
 
 class BlockCorrelation:
     """A correlation matrix C of n × n blocks of D × D, with identities on the diagonal."""
 
     def __init__(self, inverse: Array, scale: Array) -> None:
         """Take over the lower triangle of B⁻¹: Cᵢⱼ = −Uᵢᵀ(B⁻¹)ᵢⱼUⱼ for i ≠ j, U = ``scale``."""
-        self._n, self._D, _ = scale.shape
-        n, D = self._n, self._D
+        n, D = scale.shape[:2]
         up = -np.swapaxes(scale, 1, 2)
 
         def work(part: slice) -> None:
@@ -79,56 +64,52 @@ class BlockCorrelation:
 
         in_batches(work, n, n * D * D)
         self._array = mirror(inverse)
+        self._rows: Array = self._array.T.reshape(n, D, n, D)  # Cᵢⱼ = _rows[i, :, j]
 
     def times(self, x: Array) -> Array:
         """C x, for x (n, D)."""
-        product: Array = blas.dsymv(1.0, self._array, x.ravel(), lower=1)
-        return product.reshape(x.shape)
+        return np.reshape(blas.dsymv(1.0, self._array, x.ravel(), lower=1), x.shape)
 
     def sandwich(self, P: Array) -> Array:
         """Σⱼ Cᵢⱼ Pⱼ Cⱼᵢ, (n, D, D), for symmetric P."""
-        n, D = self._n, self._D
+        n, D = self._rows.shape[:2]
         found = np.empty((n, D, D))
 
         def work(part: slice) -> None:
             right = np.empty((D, n, D))
             for i in range(part.start, part.stop):
-                rows = self._array.T[i * D : (i + 1) * D]
-                blocks = rows.reshape(D, n, D).transpose(1, 0, 2)
-                np.matmul(blocks, P, out=right.transpose(1, 0, 2))
-                np.matmul(right.reshape(D, n * D), rows.T, out=found[i])
+                rows = self._rows[i]
+                np.matmul(rows.transpose(1, 0, 2), P, out=right.transpose(1, 0, 2))
+                np.matmul(right.reshape(D, n * D), rows.reshape(D, n * D).T, out=found[i])
 
         in_batches(work, n, n * D * D)
         return found
 
     def columns(self, i: int) -> Array:
         """A copy of Cⱼᵢ for all j, (n, D, D)."""
-        n, D = self._n, self._D
-        return self._array.T[i * D : (i + 1) * D].reshape(D, n, D).transpose(1, 2, 0).copy()
+        return np.array(self._rows[i].transpose(1, 2, 0), order="C")
 
     def along(self, u: Array) -> Array:
-        """Cᵢⱼ uⱼ, (n, D, n), for u (n, D)."""
-        n, D = self._n, self._D
-        found = np.empty((n, D, n))
+        """Cᵢⱼ uⱼ for all i and j, (n, D, n), for u (n, D)."""
+        found = np.empty((*u.shape, len(u)))
 
         def work(part: slice) -> None:
-            rows = self._array.T[part.start * D : part.stop * D].reshape(-1, D, n, D)
-            np.einsum("iajb,jb->iaj", rows, u, out=found[part])
+            np.einsum("iajb,jb->iaj", self._rows[part], u, out=found[part])
 
-        in_batches(work, n, n * D * D)
+        in_batches(work, len(u), u.size * u.shape[1])
         return found
 
     def scaled(self, root: Array) -> Array:
         """L C Lᵀ as a new matrix, for L = blockdiag(root)."""
-        n, D = self._n, self._D
-        left = (root @ self._array.T.reshape(n, D, n * D)).reshape(n * D, n, D)
-        result: Array = np.matmul(left.transpose(1, 0, 2), np.swapaxes(root, 1, 2))
-        return result.transpose(1, 0, 2).reshape(n * D, n * D)
+        n, D = self._rows.shape[:2]
+        left = (root @ self._rows.reshape(n, D, n * D)).reshape(n * D, n, D)
+        result = np.matmul(left.transpose(1, 0, 2), np.swapaxes(root, 1, 2)).transpose(1, 0, 2)
+        return np.reshape(result, (n * D, n * D))
 
 
 def symmetric(matrices: Array) -> Array:
-    """(M + Mᵀ)/2."""
-    return 0.5 * (matrices + np.swapaxes(matrices, -1, -2))
+    """(M + Mᵀ)/2 for every matrix M."""
+    return 0.5 * (matrices + transposed(matrices))
 
 
 def transposed(matrices: np.ndarray) -> Array:
@@ -157,13 +138,11 @@ def times(matrices: Array, vectors: Array) -> Array:
 
 def outer(one: Array, other: Array) -> Array:
     """The outer product of every pair of vectors."""
-    product: Array = one[:, :, None] * other[:, None]
-    return product
+    return one[:, :, None] * other[:, None]
 
 
 def half_lower(matrices: Array) -> Array:
     """The lower triangles with half the diagonals: L⁻¹ dL for matrices L⁻¹ d(L Lᵀ) L⁻ᵀ."""
     lower = np.tril(matrices)
-    diagonal = np.einsum("nii->ni", lower)
-    diagonal *= 0.5
+    np.einsum("nii->ni", lower)[:] *= 0.5
     return lower

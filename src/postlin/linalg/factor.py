@@ -1,6 +1,6 @@
 """I plus a positive semi-definite matrix: its factor, its inverse and a correlation, in one array.
 
-The array holds, in LAPACK's order, the lower triangle of the matrix, then of its Cholesky factor L,
+The array, in LAPACK's order, holds the lower triangle of the matrix, then of its Cholesky factor L,
 then of L⁻¹ and at last of the inverse. No jitter is needed, since the eigenvalues are at least one.
 """
 
@@ -9,18 +9,9 @@ from scipy.linalg import blas, lapack, solve_triangular
 
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
+from postlin.linalg.arrays import Matrix, diagonal, diagonal_of, on_host, place_of
 from postlin.linalg.threads import FEW_ROWS
-from postlin.linalg.triangles import (
-    Cholesky,
-    clear_corners,
-    diagonal_of,
-    gains_before,
-    inverted,
-    lower_panels,
-    mirror,
-    panels,
-    times,
-)
+from postlin.linalg.triangles import Cholesky, gains_before, lower_panels, mirror, panels, times
 
 #: The number of columns of a panel in a product, the fastest of those measured.
 _WIDE = 176
@@ -39,13 +30,18 @@ class Correlation:
         self._array = inverse
         self._unit, self._unit_squared = unit, unit**2
         self._apart = len(unit) <= FEW_ROWS
-        self._squares = _squares(inverse) if self._apart else _with_squares(inverse)
+        self._squares = np.empty_like(inverse) if self._apart else inverse
+        for rows, columns in lower_panels(len(unit)):
+            if self._apart:
+                np.square(inverse[rows, columns], out=self._squares[rows, columns])
+            else:  # the squares of the lower triangle are written above the diagonal
+                corner, below = inverse[columns, columns], slice(columns.stop, None)
+                corner += np.square(corner.T)
+                np.square(inverse[below, columns].T, out=inverse[columns, below])
 
     def times(self, x: Array) -> Array:
         """C x."""
-        product = self.off_diagonal_times(x)
-        product += x
-        return product
+        return self.off_diagonal_times(x) + x
 
     def off_diagonal_times(self, x: Array) -> Array:
         """(C − I) x."""
@@ -62,8 +58,9 @@ class Correlation:
         return product
 
     def dense(self) -> Array:
-        """C as a new matrix."""
-        return self.covariance(np.ones_like(self._unit), np.ones_like(self._unit))
+        """C as a new NumPy matrix."""
+        one = np.ones_like(self._unit)
+        return np.asarray(on_host(self.covariance(one, one)), float)
 
     def lower_covariance(self, sigma: Array, variance: Array) -> Array:
         """The lower triangle of diag(σ) C diag(σ); the strict upper triangle is undefined."""
@@ -97,7 +94,7 @@ class Correlation:
 
     def _columns(self, columns: slice) -> Array:
         """A copy of these columns of G."""
-        if self._apart:  # then there is one panel with all columns
+        if self._apart:  # one panel has all columns
             return mirror(self._array.copy(order="F"))
         panel = np.empty((len(self._unit), columns.stop - columns.start), order="F")
         panel[: columns.start] = self._array[columns, : columns.start].T
@@ -110,9 +107,7 @@ class Correlation:
         """Add the lower triangle of (left rightᵀ + right leftᵀ)∘(C − I) to ``result``."""
         left, right = -self._unit * left, self._unit * right
         for rows, columns in lower_panels(len(left)):
-            bracket = np.outer(
-                right[columns], left[rows]
-            ).T  # column by column, as the arrays are stored
+            bracket = np.outer(right[columns], left[rows]).T  # stored column by column like the arrays
             bracket += np.outer(left[columns], right[rows]).T
             bracket *= self._array[rows, columns]
             result[rows, columns] += bracket
@@ -122,23 +117,6 @@ class Correlation:
         result = blas.dsyr2(1.0, left, right, a=result, lower=1, overwrite_a=1)
         diagonal_of(result)[:] += on_diagonal
         return mirror(result)
-
-
-def _squares(lower: Array) -> Array:
-    """The elementwise squares of a lower triangle, in a new array."""
-    squares = np.empty_like(lower)
-    for rows, columns in lower_panels(len(lower)):
-        np.square(lower[rows, columns], out=squares[rows, columns])
-    return squares
-
-
-def _with_squares(lower: Array) -> Array:
-    """Write the squares of a strict lower triangle above the diagonal of the same array."""
-    for columns in panels(len(lower)):
-        corner = lower[columns, columns]
-        corner += np.square(corner.T)
-        np.square(lower[columns.stop :, columns].T, out=lower[columns, columns.stop :])
-    return lower
 
 
 class Downdate:
@@ -165,62 +143,48 @@ class Downdate:
 
     def shift(self, target: Array) -> Array:
         """The change of the posterior mean that the negative sites cause."""
-        moved: Array = self.spread.T @ (self.spread @ target)
-        return moved
+        return np.asarray(self.spread.T @ (self.spread @ target), float)
 
 
 class Factor(Cholesky):
     """The factorisation of B = I + S K S, with S = diag(root)."""
 
-    def __init__(self, K: Array, root: Array) -> None:
-        n = len(root)
-        B = np.empty((n, n), order="F")
+    def __init__(self, K: Matrix, root: Array) -> None:
+        self._root = root
+        super().__init__(self._scaled(K))
+
+    def _scaled(self, K: Matrix) -> Matrix:
+        """The lower triangle of S K S in a new array."""
+        root, n = self._root, len(self._root)
+        scaled = np.empty((n, n), order="F")
         for rows, columns in lower_panels(n):
-            part = B[rows, columns]
+            part = scaled[rows, columns]
             np.multiply(K.T[rows, columns], root[rows, None], out=part)
             part *= root[columns]
-        clear_corners(B)
-        diagonal = diagonal_of(B)
-        self._added = diagonal.copy()
-        diagonal += 1.0
-        super().__init__(B)
-        self._root = root
+        return scaled
 
-    def whiten_cross(self, cross: Array) -> Array:
+    def whiten_cross(self, cross: Matrix) -> Matrix:
         """L⁻¹ S times columns."""
-        return self.whiten(self._root[:, None] * cross, overwrite=True)
+        return self.whiten(place_of(cross).put(self._root)[:, None] * cross, overwrite=True)
 
     def marginals(self) -> tuple[Array, Array]:
-        """Variances (1 − B⁻¹)ᵢᵢ/sᵢ² and gaps (B⁻¹)ᵢᵢ, to full precision. L is inverted: ask first.
+        """Variances (1 − B⁻¹)ᵢᵢ/sᵢ² and gaps (B⁻¹)ᵢᵢ, to full precision.
 
-        Squares below the diagonal of L⁻¹ are small where the variance is: nothing cancels.
+        This inverts L, and must be called before anything else does. Where the variance is small, so
+        are the squares below the diagonal of L⁻¹: nothing cancels.
         """
         assert not self.is_inverted
-        weak = (self._added < 1.0).any()  # else ``gains_before`` does not use the squares
-        before = _squares_beside_diagonal(self._array, axis=1) if weak else np.zeros_like(self._added)
-        self._array, self.is_inverted = inverted(self._array), True
-        below = _squares_beside_diagonal(self._array, axis=0)
-        ends = self._array.diagonal()
+        weak = (self._added < 1.0).any()  # otherwise ``gains_before`` does not use the squares
+        before = self._squares(axis=1) if weak else np.zeros_like(self._added)
+        ends = diagonal(self._invert())
+        below = self._squares(axis=0)
         gains = gains_before(self._added, before, ends) - below
         return gains / self._root**2, ends**2 + below
 
     def into_correlation(self, unit: Array, spread: Array | None) -> Correlation:
-        """−D B⁻¹ D + spreadᵀ spread off the diagonal, D = diag(unit); the factor is used up."""
+        """−D B⁻¹ D + spreadᵀ spread off the diagonal, D = diag(unit); it uses this factor up."""
         array = self.into_inverse()
         if spread is not None:  # divided by D, as the inverse is
             ours = np.asfortranarray(spread / unit)
             array = blas.dsyrk(-1.0, ours, beta=1.0, c=array, trans=1, lower=1, overwrite_c=1)
         return Correlation(array, unit)
-
-
-def _squares_beside_diagonal(L: Array, axis: int) -> Array:
-    """Sums of squares of the columns (axis 0) or rows of a lower triangle, without its diagonal."""
-    diagonal = diagonal_of(L)
-    ends = diagonal.copy()
-    diagonal[:] = 0.0
-    total = np.zeros(len(L))
-    for rows, columns in lower_panels(len(L)):
-        part = L[rows, columns]
-        total[(columns, rows)[axis]] += np.einsum(("ij,ij->j", "ij,ij->i")[axis], part, part)
-    diagonal[:] = ends
-    return total

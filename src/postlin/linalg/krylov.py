@@ -64,8 +64,7 @@ def _combine(H: Array, size: float, basis: Array, k: int) -> Array:
     right = np.zeros(k + 1)
     right[0] = size
     _, weights, _ = lapack.dgels(H[: k + 1, :k], right)
-    solution: Array = weights[:k] @ basis[:k]
-    return solution
+    return np.asarray(weights[:k] @ basis[:k], float)
 
 
 def spectral_radius(product: Callable[[Array], Array], start: Array) -> float:

@@ -39,8 +39,8 @@ _DIFFERENCE = 1e-4
 
 Objective = Callable[[Array], tuple[float, Array]]
 
-#: (known point, loss seen elsewhere) → value and slope there, computed more exactly, or None where
-#: an error of the known value cannot explain the loss.
+#: (known point, loss seen elsewhere) → value and slope at that point, computed more accurately, or None
+#: where an error of the known value cannot explain the loss.
 Again = Callable[[Array, float], tuple[float, Array] | None]
 
 
@@ -86,7 +86,8 @@ def minimise(
     for _ in range(max_evaluations - 1):
         free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
         step = _step(model, slope, free, np.maximum(low - x, -radius), np.minimum(high - x, radius))
-        promised = _promise(model, slope, step)
+        # the gain that the model predicts
+        promised = -float(slope @ step) - (0.0 if model is None else 0.5 * float(step @ model @ step))
         length = float(np.abs(step).max(initial=0.0))
         least = worth.gain * max(1.0, abs(value))
         flat = worth.slope if model is not None else min(worth.slope, least)
@@ -132,12 +133,6 @@ def _step(model: Array | None, slope: Array, free: np.ndarray, low: Array, high:
     return step
 
 
-def _promise(model: Array | None, slope: Array, step: Array) -> float:
-    """The gain that the model predicts for a step."""
-    curvature = 0.0 if model is None else float(step @ model @ step)
-    return -float(slope @ step) - 0.5 * curvature
-
-
 def _updated(model: Array | None, step: Array, change: Array, slope: Array) -> Array | None:
     """The BFGS update of the model, with Powell's damping, which keeps it positive definite.
 
@@ -162,14 +157,14 @@ def _updated(model: Array | None, step: Array, change: Array, slope: Array) -> A
 
 
 def _shrinkage(slope_before: float, slope_after: float) -> float:
-    """By which factor the next step should be shorter: to where the slope along this one vanishes."""
+    """The factor that shortens the next step to where the slope along this one vanishes."""
     if slope_after <= slope_before:
         return 0.25
     return float(np.clip(-slope_before / (slope_after - slope_before), 0.1, 0.7))
 
 
 class Differentiable(Protocol):
-    """An objective of which the value alone may be asked for too."""
+    """An objective that can return its value with or without the gradient."""
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         """The value and the gradient."""
@@ -181,7 +176,7 @@ class Differentiable(Protocol):
 def optimise(
     objective: Differentiable, theta: Array, bounds: Array, optimizer: Optimizer | str, worth: Worth
 ) -> Minimum:
-    """Run another optimiser than ``minimise`` from one start."""
+    """Minimise from one start by another optimiser than ``minimise``."""
     if callable(optimizer):
 
         def as_in_scikit_learn(x: Array, eval_gradient: bool = True) -> object:
@@ -189,44 +184,24 @@ def optimise(
 
         optimum, value = optimizer(as_in_scikit_learn, theta, bounds=bounds)
         return Minimum(np.asarray(optimum, float), float(value), None)
+    scale = 1.0
     if optimizer == "fmin_l_bfgs_b":
-        return _l_bfgs_b(objective, theta, bounds, worth.gain)
-    # As in the paper: quasi-Newton with finite differences and no bounds. SciPy reports a failure
-    # (status 2) when rounding ends the line search, which is as far as differences can get.
-    result = minimize(
-        objective.value,
-        theta,
-        method="BFGS",
-        jac="3-point",
-        options={"finite_diff_rel_step": _DIFFERENCE},
-    )
-    message = None if result.success or result.status == 2 else str(result.message)
-    return Minimum(np.asarray(result.x, float), float(result.fun), message)
+        # With bounds on every parameter the routine's first step is the whole gradient, which is far
+        # too long in log-parameters. The objective is scaled so that this step has length one at most.
+        value, gradient = objective(theta)
+        scale = 1.0 / max(1.0, float(np.linalg.norm(gradient)))
+        # The routine compares the gain of a step with its tolerance times max(1, |scaled value|).
+        size = max(1.0, abs(value))
+        options = {"gtol": 1e-5 * scale, "ftol": worth.gain * scale * size / max(1.0, scale * size)}
 
+        def scaled(t: Array) -> tuple[float, Array]:
+            value, slope = objective(t)
+            return scale * value, scale * slope
 
-def _l_bfgs_b(objective: Objective, theta: Array, bounds: Array, gain: float) -> Minimum:
-    """L-BFGS-B on the objective scaled so that its first step has length one at most.
-
-    With bounds on every parameter the routine's own first step is the whole gradient, which is far too
-    long in log-parameters.
-    """
-    value, gradient = objective(theta)
-    scale = 1.0 / max(1.0, float(np.linalg.norm(gradient)))
-    # The routine compares the gain of a step with its tolerance times max(1, |scaled value|).
-    size = max(1.0, abs(value))
-    least_gain = gain * scale * size / max(1.0, scale * size)
-
-    def scaled(t: Array) -> tuple[float, Array]:
-        value, slope = objective(t)
-        return scale * value, scale * slope
-
-    result = minimize(
-        scaled,
-        theta,
-        method="L-BFGS-B",
-        jac=True,
-        bounds=bounds,
-        options={"gtol": 1e-5 * scale, "ftol": least_gain},
-    )
+        result = minimize(scaled, theta, method="L-BFGS-B", jac=True, bounds=bounds, options=options)
+    else:  # the paper's quasi-Newton method with finite differences and no bounds
+        options = {"finite_diff_rel_step": _DIFFERENCE}
+        result = minimize(objective.value, theta, method="BFGS", jac="3-point", options=options)
+    # Status 2 means that rounding ended the line search, which is as far as differences can get.
     message = None if result.success or result.status == 2 else str(result.message)
     return Minimum(np.asarray(result.x, float), float(result.fun) / scale, message)

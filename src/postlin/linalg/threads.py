@@ -1,6 +1,6 @@
-"""How many threads BLAS uses, memory that is kept, and work on a few points at a time in threads.
+"""The number of threads of BLAS, the memory that is kept, and work on batches of points in threads.
 
-Batches are for elementwise work and small matrices in NumPy, which its own threads would not speed up.
+Batches are for elementwise work and small matrices in NumPy, which BLAS threads would not speed up.
 """
 
 import threading
@@ -9,9 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from threadpoolctl import LibController, ThreadpoolController  # a dependency of scikit-learn
+
+Result = TypeVar("Result")
 
 #: The largest number of rows for which one thread is faster (measured on two cores).
 _ONE_THREAD = 500
@@ -58,7 +61,7 @@ def _libraries() -> list[LibController]:
 #: Up to this many rows one more matrix is held in memory where that saves time.
 FEW_ROWS = 800
 
-#: Bytes of the block that is allocated; its header keeps it below the limit of 32 MiB.
+#: Bytes of the block that is allocated; with its header it stays below the limit of 32 MiB.
 _LARGEST = 2**25 - 2**16
 
 
@@ -72,18 +75,20 @@ def keep_freed_memory() -> None:
 _ENTRIES = 2**17
 
 
-def in_batches(work: Callable[[slice], None], n: int, entries: int) -> None:
+def in_batches(work: Callable[[slice], Result], n: int, entries: int) -> list[Result]:
     """Call ``work`` on consecutive slices of n points, each of which needs ``entries`` array entries.
 
-    Every call must write to its own slice of the results, which then do not depend on the threads.
+    A call that writes to shared arrays must keep to its own slice, so that the number of threads does
+    not change the results.
     """
-    width = max(1, _ENTRIES // entries)
-    parts = [slice(first, min(first + width, n)) for first in range(0, n, width)]
+    parts = slices(n, max(1, _ENTRIES // entries))
     workers = min(threads(), len(parts))
     if workers == 1:
-        for part in parts:
-            work(part)
-        return
+        return [work(part) for part in parts]
     with ThreadPoolExecutor(workers) as pool:
-        for _ in pool.map(work, parts):
-            pass  # raises what a worker has raised
+        return list(pool.map(work, parts))
+
+
+def slices(n: int, width: int) -> list[slice]:
+    """Consecutive slices of n indices, each of the given width except perhaps the last."""
+    return [slice(first, min(first + width, n)) for first in range(0, n, width)]

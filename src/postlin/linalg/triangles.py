@@ -10,27 +10,27 @@ from scipy.linalg import blas, lapack, solve_triangular
 
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.linalg.threads import threads
+from postlin.linalg import arrays
+from postlin.linalg.arrays import Matrix
+from postlin.linalg.arrays import diagonal_of as diagonal_of
+from postlin.linalg.threads import slices, threads
 
 #: The number of entries of a panel, 256 KiB, and its fewest columns. This is the fastest size of those
-#: measured: smaller panels take more calls, larger ones leave the cache.
+#: measured: smaller panels take more calls, and larger ones do not fit the cache.
 _PANEL = 2**15
 _NARROW = 48
 #: Triangles with more than _LEAF and at most _HALVED rows are inverted in halves (measured).
 _LEAF, _HALVED = 64, 1024
 
 
-def panels(n: int, width: int | None = None) -> Iterator[slice]:
+def panels(n: int, width: int | None = None) -> list[slice]:
     """Slices of consecutive columns of an n × n matrix."""
-    width = width or max(_NARROW, _PANEL // n)
-    for first in range(0, n, width):
-        yield slice(first, min(first + width, n))
+    return slices(n, width or max(_NARROW, _PANEL // n))
 
 
-def lower_panels(n: int) -> Iterator[tuple[slice, slice]]:
+def lower_panels(n: int, width: int | None = None) -> Iterator[tuple[slice, slice]]:
     """Slices (rows, columns) of the panels that cover the lower triangle."""
-    for columns in panels(n):
-        yield slice(columns.start, n), columns
+    return ((slice(columns.start, n), columns) for columns in panels(n, width))
 
 
 def times(matrix: Array, x: Array) -> Array:
@@ -40,7 +40,7 @@ def times(matrix: Array, x: Array) -> Array:
 
 
 def clear_corners(matrix: Array, width: int | None = None) -> None:
-    """Set the entries above the diagonal to zero that passes over the lower panels read."""
+    """Set those entries above the diagonal to zero that lie in the lower panels."""
     for columns in panels(len(matrix), width):
         np.copyto(matrix[columns, columns], 0.0, where=_above_diagonal(columns.stop - columns.start))
 
@@ -65,32 +65,25 @@ def mirror_panels(matrix: Array) -> Array:
     return matrix
 
 
-def diagonal_of(matrix: Array) -> Array:
-    """The diagonal as a view that can be written to, whatever the layout in memory."""
-    view: Array = np.einsum("ii->i", matrix)
-    return view
-
-
 def gains_before(added: Array, before: Array, ends: Array) -> Array:
     """1 − 1/L²ᵢᵢ to full precision, for a Cholesky factor L of B.
 
-    The arguments are (B − I)ᵢᵢ, Σ_{k<i} L²ᵢₖ and 1/Lᵢᵢ. Where t = L²ᵢᵢ − 1 is small, it is accurate
-    only as the difference of the first two; the result is t/(1 + t).
+    The arguments are (B − I)ᵢᵢ, Σ_{k<i} L²ᵢₖ and 1/Lᵢᵢ. Where t = L²ᵢᵢ − 1 is small, only the
+    difference of the first two gives it accurately; the result is t/(1 + t).
     """
     weak = added < 1.0
-    t = np.where(weak, added - before, 0.0)  # rounding could make it −1 where it is large
+    t = np.where(weak, added - before, 0.0)  # rounding could make t = −1 where (B − I)ᵢᵢ is large
     return np.where(weak, t / (1.0 + t), 1.0 - ends**2)
 
 
 def inverted(L: Array) -> Array:
     """Replace the lower triangular L by L⁻¹, and return it.
 
-    With one thread it is computed in halves of halves, which is up to twice as fast as LAPACK's way.
+    One thread halves the matrix repeatedly, which is up to twice as fast as LAPACK's routine.
     """
     n = len(L)
     if n <= _LEAF or n > _HALVED or threads() > 1:
-        inverse: Array = lapack.dtrtri(L, lower=1, overwrite_c=1)[0]
-        return inverse
+        return np.asarray(lapack.dtrtri(L, lower=1, overwrite_c=1)[0], float)
     leaves, halves = _halved(n)
     for leaf in leaves:
         L[leaf, leaf] = lapack.dtrtri(np.asfortranarray(L[leaf, leaf]), lower=1, overwrite_c=1)[0]
@@ -105,7 +98,7 @@ def inverted(L: Array) -> Array:
 def _halved(n: int) -> tuple[list[slice], list[tuple[slice, slice]]]:
     """The smallest parts of n rows that are halved repeatedly, and the halves, small ones first."""
     parts, leaves, halves = [slice(0, n)], [], []
-    for part in parts:  # which grows
+    for part in parts:  # the list grows meanwhile
         middle = part.start + (part.stop - part.start) // 2
         top, bottom = slice(part.start, middle), slice(middle, part.stop)
         if part.stop - part.start <= _LEAF:
@@ -116,7 +109,7 @@ def _halved(n: int) -> tuple[list[slice], list[tuple[slice, slice]]]:
     return leaves, halves[::-1]
 
 
-#: Columns solved for at a time, and rows, so that they stay in the cache.
+#: The numbers of columns and of rows that are solved for at a time, which fit the cache.
 _BLOCK, _ROWS = 64, 1024
 
 
@@ -124,8 +117,8 @@ _BLOCK, _ROWS = 64, 1024
 class Triangle:
     """A lower triangular matrix L, with solves for many rows by matrix products alone.
 
-    They use the inverses of the diagonal blocks. NumPy's products let other threads run meanwhile,
-    which SciPy's triangular solves do not, and are twice as fast on a chunk of rows.
+    The solves use the inverses of the diagonal blocks. NumPy's products let other threads run
+    meanwhile, unlike SciPy's triangular solves, and are twice as fast on a chunk of rows.
     """
 
     L: Array
@@ -133,8 +126,7 @@ class Triangle:
     @cached_property
     def inverse(self) -> Array:
         """L⁻¹."""
-        inverse: Array = solve_triangular(self.L, np.eye(len(self.L)), lower=True)
-        return inverse
+        return np.asarray(solve_triangular(self.L, np.eye(len(self.L)), lower=True), float)
 
     @property
     def log_determinant(self) -> float:
@@ -145,82 +137,88 @@ class Triangle:
     def _blocks(self) -> list[tuple[slice, Array]]:
         return [
             (b, solve_triangular(self.L[b, b], np.eye(b.stop - b.start), lower=True))
-            for b in _slices(len(self.L), _BLOCK)
+            for b in slices(len(self.L), _BLOCK)
         ]
 
     def __getstate__(self) -> dict[str, Array]:
         return {"L": self.L}
 
-    def solve(self, rows: Array) -> Array:
-        """L⁻¹x for every row x, in place."""
-        for some in _slices(len(rows), _ROWS):
+    def solve(self, rows: Array, *, transposed: bool = False) -> Array:
+        """L⁻¹x or L⁻ᵀx for every row x, in place."""
+        for some in slices(len(rows), _ROWS):
             x = rows[some]
-            for block, inverse in self._blocks:
+            for block, inverse in reversed(self._blocks) if transposed else self._blocks:
+                known = slice(block.stop, None) if transposed else slice(0, block.start)
+                beside, corner = (self.L, inverse) if transposed else (self.L.T, inverse.T)
                 part = x[:, block]
-                if block.start:
-                    part = part - x[:, : block.start] @ self.L[block, : block.start].T
-                x[:, block] = part @ inverse.T
+                if (coupling := beside[known, block]).size:
+                    part = part - x[:, known] @ coupling
+                x[:, block] = part @ corner
         return rows
 
     def solve_transposed(self, rows: Array) -> Array:
         """L⁻ᵀx for every row x, in place."""
-        for some in _slices(len(rows), _ROWS):
-            x = rows[some]
-            for block, inverse in reversed(self._blocks):
-                part = x[:, block]
-                if block.stop < len(self.L):
-                    part = part - x[:, block.stop :] @ self.L[block.stop :, block]
-                x[:, block] = part @ inverse
-        return rows
-
-
-def _slices(n: int, width: int) -> list[slice]:
-    return [slice(first, min(first + width, n)) for first in range(0, n, width)]
+        return self.solve(rows, transposed=True)
 
 
 class Cholesky:
-    """The factorisation B = L Lᵀ, with solves and the inverse."""
+    """The factorisation I + A = L Lᵀ of B = I + A for semi-definite A, with solves and the inverse."""
 
-    def __init__(self, B: Array) -> None:
-        """Take over the array of B, of which only the lower triangle is read."""
-        self._array: Array
-        self._array, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=0)
+    _panels = staticmethod(lower_panels)
+
+    def __init__(self, A: Matrix) -> None:
+        """Take over the array of A, of which only the lower triangle is read."""
+        self._added = np.array(arrays.diagonal(A))
+        arrays.add_to_diagonal(A, 1.0)
+        self._array, failed = self._factorised(A)
         if failed:
             raise NotPositiveDefiniteError(
                 "the covariance matrix is not positive semi-definite, or holds NaN or infinity."
             )
         self.is_inverted = False  # whether the array holds L⁻¹ in place of L
-        self.half_log_det = float(np.log(self._array.diagonal()).sum())
+        self.half_log_det = float(np.log(arrays.diagonal(self._array)).sum())
 
-    def solve(self, x: Array) -> Array:
-        """B⁻¹ x, for one vector or for columns."""
+    def _factorised(self, B: Matrix) -> tuple[Matrix, int]:
+        """The array with L in its lower triangle, and 0 if B has such a factor."""
+        clear_corners(B)
+        factor, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=0)
+        return factor, failed
+
+    def solve(self, x: Matrix) -> Matrix:
+        """B⁻¹ times a vector or columns."""
         return self.whiten(self.whiten(x), transposed=True, overwrite=True)
 
-    def whiten(self, columns: Array, *, transposed: bool = False, overwrite: bool = False) -> Array:
+    def whiten(self, columns: Matrix, *, transposed: bool = False, overwrite: bool = False) -> Array:
         """L⁻¹ or L⁻ᵀ times a vector or columns."""
+        A: Array = self._array
         result: Array
         if columns.ndim == 1:
             product = blas.dtrmv if self.is_inverted else blas.dtrsv
-            result = product(
-                self._array, columns, lower=1, trans=int(transposed), overwrite_x=int(overwrite)
-            )
+            result = product(A, columns, lower=1, trans=transposed, overwrite_x=overwrite)
         else:
             product = blas.dtrmm if self.is_inverted else blas.dtrsm
-            result = product(
-                1.0, self._array, columns, lower=1, trans_a=int(transposed), overwrite_b=int(overwrite)
-            )
+            result = product(1.0, A, columns, lower=1, trans_a=transposed, overwrite_b=overwrite)
         return result
 
-    def _invert(self) -> Array:
+    def _invert(self) -> Matrix:
         """Replace L by L⁻¹ in the array, and return it."""
         if not self.is_inverted:
-            self._array = inverted(self._array)
-            self.is_inverted = True
+            self._array, self.is_inverted = inverted(self._array), True
         return self._array
 
-    def into_inverse(self) -> Array:
+    def _squares(self, axis: int) -> Array:
+        """Sums of squares of the columns (axis 0) or rows of the array, without its diagonal."""
+        ends = np.array(arrays.diagonal(self._array))
+        arrays.set_diagonal(self._array, 0.0)
+        total = np.zeros(len(ends))
+        for rows, columns in self._panels(len(ends)):
+            part = self._array[rows, columns].T if axis else self._array[rows, columns]
+            total[(columns, rows)[axis]] += arrays.on_host(arrays.column_products(part, part))
+        arrays.set_diagonal(self._array, ends)
+        return total
+
+    def into_inverse(self) -> Matrix:
         """The array with B⁻¹ in its lower triangle; this factor cannot be used any more."""
         inverse, _ = lapack.dlauum(self._invert(), lower=1, overwrite_c=1)
         del self._array
-        matrix: Array = inverse
-        return matrix
+        return inverse
