@@ -1,7 +1,8 @@
-"""What a fit with inducing points leaves, and its predictions of two classes."""
+"""The fit of two classes with inducing points, and its predictions."""
 
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import fields
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -20,43 +21,38 @@ from postlin.streaming.views import SourceRows
 
 
 class Each(NamedTuple):
-    """What one more pass tells of each row that was used, in the order of the rows."""
+    """What one more pass finds for each row that was used, in the order of the rows."""
 
     row: np.ndarray  # its index in the data
     y: Array
     weight: Array
     marginal: Marginals
-    cavity: Marginals
+    cavity: Marginals  # the marginal without the row's own label
 
 
-@dataclass(frozen=True, eq=False)
-class OfChunk:
-    """What a posterior says of the rows of a chunk."""
-
-    posterior: SparsePosterior
-    method: Method
-
-    def __call__(self, chunk: Chunk) -> tuple[Array, Array, Marginals, Marginals]:
-        """Labels, weights, and marginals with and without a row's own label."""
-        parts = self.posterior, self.method, chunk
-        return chunk.y, chunk.weight, marginals(*parts), cavities(*parts)
+def _each(
+    posterior: SparsePosterior, method: Method, chunk: Chunk
+) -> tuple[Array, Array, Marginals, Marginals]:
+    """Labels, weights, marginals and cavities of the rows of a chunk."""
+    parts = posterior, method, chunk
+    return chunk.y, chunk.weight, marginals(*parts), cavities(*parts)
 
 
 class SparseFit(BinaryFit):
-    """A posterior of two classes by way of inducing points; no row is part of it.
+    """A posterior of two classes with inducing points, which holds no training rows.
 
-    It answers questions about rows as long as it knows where they are, which a copy from a file or from
-    another process does not.
+    Answers about single training rows take a pass over the data. A copy from a file or from another
+    process cannot give them, because it does not know where the data are.
     """
 
     model: SparseModel
+    approximation_: SparseApproximation
     takes_passes: ClassVar[bool] = True
 
     def __init__(
         self, name: str, model: SparseModel, training: Training[State], k: int, spread: Array
     ) -> None:
-        """``spread`` holds the features' standard deviations."""
-        self._n = model.n_rows
+        """``spread`` holds the standard deviations of the features."""
         self.spread = spread
         self._each: Each | None = None
         super().__init__(name, range(model.n_rows), model, training, k)
@@ -65,13 +61,6 @@ class SparseFit(BinaryFit):
         model = {f.name: getattr(self.model, f.name) for f in fields(SparseModel)}
         alone = SparseModel(**model | {"rows": None, "after_pass": None})
         return super().__getstate__() | {"model": alone, "_each": None, "rows": None, "_loo": None}
-
-    @property
-    @override
-    def approximation_(self) -> SparseApproximation:
-        found = super().approximation_
-        assert isinstance(found, SparseApproximation)
-        return found
 
     @property
     @override
@@ -86,14 +75,7 @@ class SparseFit(BinaryFit):
     @property
     @override
     def latent_likelihood(self) -> BinaryLikelihood:
-        likelihood = self.approximation_.method.likelihood
-        assert isinstance(likelihood, BinaryLikelihood)
-        return likelihood
-
-    @property
-    @override
-    def n_rows(self) -> int:
-        return self._n
+        return cast(BinaryLikelihood, self.approximation_.method.likelihood)
 
     @override
     def row_numbers(self, kept: np.ndarray | None) -> np.ndarray:
@@ -101,14 +83,9 @@ class SparseFit(BinaryFit):
 
     @property
     @override
-    def effort(self) -> str:
-        return f"passes: {self.record.n_iter}"
-
-    @property
-    @override
     def remark(self) -> str:
-        folded = super().remark
-        return f"{len(self.inducing_points_)} inducing points{', ' if folded else ''}{folded}"
+        points = f"{len(self.inducing_points_)} inducing points"
+        return f"{points}, {super().remark}" if self.model.fold_noise else points
 
     @property
     @override
@@ -124,8 +101,7 @@ class SparseFit(BinaryFit):
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
         with blas_threads(self.size), np.errstate(over="ignore", invalid="ignore"):
             parts = [self.approximation_.predict(X[i : i + CHUNK]) for i in range(0, len(X), CHUNK)]
-        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return within_range(Marginals(mean, variance))
+        return within_range(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     @override
     def sample(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState) -> Array:
@@ -139,14 +115,14 @@ class SparseFit(BinaryFit):
     @override
     def log_marginal_likelihood(self, *args: Any, **kwargs: Any) -> float | tuple[float, Array]:
         if args or kwargs:
-            self._rows()  # which are needed at other hyperparameters
+            self._rows()  # inference at other hyperparameters needs them
         return super().log_marginal_likelihood(*args, **kwargs)
 
     def each(self) -> Each:
-        """What the model makes of each row that was used, with and without its label."""
+        """The marginals and cavities of the rows used, from one pass over the data."""
         if self._each is None:
             found = self.approximation_
-            self._each = Each(*self._rows().gather(OfChunk(found.posterior, found.method)))
+            self._each = Each(*self._rows().gather(partial(_each, found.posterior, found.method)))
         return self._each
 
     def _rows(self) -> SourceRows:
@@ -164,7 +140,7 @@ class SparseFit(BinaryFit):
 
     @override
     def site_strengths(self) -> tuple[Array, Array]:
-        """τ and the size of ν − τ m, from what a row's own label adds to its cavity."""
+        """τ and |ν − τ m|, from the differences between marginals and cavities."""
         (m, v), (m_c, v_c) = self.each().marginal, self.each().cavity
         tau = 1.0 / v - 1.0 / v_c
         return tau, np.abs(m / v - m_c / v_c - tau * m)
@@ -175,4 +151,4 @@ class SparseFit(BinaryFit):
 
     @override
     def _left_out(self) -> Array:
-        return self.cavity_log_probabilities()  # one row of very many moves no other
+        return self.cavity_log_probabilities()  # one row among very many moves no other site

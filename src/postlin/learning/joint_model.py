@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
+from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array, override
 from postlin.inference.joint.evidence import JointAdjoint, JointApproximation, PullBack
@@ -20,6 +20,7 @@ from postlin.kernels import (
     bind_checked,
     can_split,
     full_gram,
+    kernels_of,
     split_white,
 )
 from postlin.learning.hyperparameters import Hyperparameters
@@ -33,11 +34,6 @@ from postlin.schedules import Schedule
 
 #: Eigenvalues of a site below this part of its largest count as that much.
 _FAINT = 1e-12
-
-
-def kernels_of(kernel: Kernel) -> list[Kernel]:
-    """One kernel for all classes, or one for each."""
-    return list(kernel.kernels) if isinstance(kernel, CompoundKernel) else [kernel]
 
 
 @dataclass
