@@ -2,8 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -53,17 +52,15 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         In which order sites are updated: all from one posterior, one after another with the posterior
         updated in between, or first one after another and then all at once.
     optimizer : {"bfgs", "fmin_l_bfgs_b", "bfgs_finite_differences"}, callable or None
-        How the evidence is maximised: "bfgs" is BFGS within bounds, with the fewest evaluations;
-        "fmin_l_bfgs_b" is SciPy's L-BFGS-B, as in scikit-learn; "bfgs_finite_differences" is the
-        paper's BFGS without bounds. A callable has scikit-learn's signature; None keeps the kernel as
-        it is.
+        How the evidence is maximised: "bfgs" is BFGS within bounds and needs the fewest evaluations,
+        "fmin_l_bfgs_b" is scikit-learn's default and "bfgs_finite_differences" the paper's optimiser,
+        without bounds. A callable has scikit-learn's signature. None keeps the kernel as it is.
     n_restarts_optimizer : int, default 0
         The number of further starts of the optimiser, drawn log-uniformly within the bounds.
     fold_noise : bool or "auto", default "auto"
         Move the kernel's white noise into the likelihood. The model stays the same, the latent
         function becomes the noise-free one, and PL with the noisy threshold becomes more accurate.
-        "auto" does so if the likelihood has a parameter to learn, because its estimate needs that
-        accuracy.
+        "auto" does so if the likelihood has a parameter to learn, whose estimate needs the accuracy.
     tol : float, default 1e-8
         Inference has converged when no site moves by more than ``tol`` in units of its marginal. With
         inducing points it has converged when no marginal can change by more than ``tol`` or 1e-6,
@@ -108,8 +105,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
     learn_inducing : bool, default False
         Whether to move the inducing points to raise the evidence, which can overfit.
     coarse_rows : int or None, default None
-        Search for the hyperparameters on this number of randomly drawn rows first, and on all rows from
-        there.
+        Search for the hyperparameters on this many randomly drawn rows first, and then on all rows.
     checkpoint : path or None, default None
         A file that records the progress of a fit with inducing points, so that the same fit continues
         from there after the process was killed.
@@ -217,11 +213,10 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 plan = plan.among(classes)
                 strategy = fit_sparse(plan, rows, rng, self._before(plan, classes))
         except BaseException:
-            for name in _FEATURES:  # restore what validation found in the data of the last fit
+            for name in _FEATURES:  # a fit that fails leaves the last one whole, features included
                 self.__dict__.pop(name, None)
             self.__dict__.update(about)
             raise
-        # the attributes are set last, so that a fit that fails leaves the last one whole
         self.classes_, self.n_classes_ = classes, len(classes)
         self._observed = observed
         self._decomposition = strategy
@@ -240,17 +235,19 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """The most probable label of each row; a Dask array if X is a Dask collection."""
         check_is_fitted(self)
         if is_dask(X):
-            return _lazily(self.predict, X, self.classes_.dtype, None)
-        labels: Array = like(X, self.classes_[self._decomposition.predict(self._new(X))])
-        return labels
+            from postlin.streaming.dask import lazily
+
+            return cast(Array, lazily(self.predict, X, self.classes_.dtype, None))
+        return cast(Array, like(X, self.classes_[self._decomposition.predict(self._new(X))]))
 
     def predict_proba(self, X: object) -> Array:
         """Probabilities of the labels, in the order of ``classes_``; a Dask array if X is Dask's."""
         check_is_fitted(self)
         if is_dask(X):
-            return _lazily(self.predict_proba, X, np.dtype(float), self.n_classes_)
-        probabilities: Array = like(X, self._decomposition.predict_proba(self._new(X)))
-        return probabilities
+            from postlin.streaming.dask import lazily
+
+            return cast(Array, lazily(self.predict_proba, X, float, self.n_classes_))
+        return cast(Array, like(X, self._decomposition.predict_proba(self._new(X))))
 
     def score(self, X: object, y: object, sample_weight: object = None) -> float:
         """The weighted share of rows whose label is predicted correctly."""
@@ -270,14 +267,4 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             raise TypeError(
                 "predictions are made of arrays, and X is a stream: predict chunk by chunk."
             )
-        rows: np.ndarray = validated(self, kernel, X, reset=False)
-        return rows
-
-
-def _lazily(
-    function: Callable[[Any], Array], X: object, dtype: np.dtype[Any], width: int | None
-) -> Array:
-    from postlin.streaming.dask import lazily
-
-    lazy: Array = lazily(function, X, dtype, width)
-    return lazy
+        return cast(np.ndarray, validated(self, kernel, X, reset=False))

@@ -88,7 +88,7 @@ class Diagnostics:
     @cached_property
     def spectral_radius(self) -> float:
         """The spectral radius of the undamped map; below one, plain iteration converges from nearby."""
-        return self.fit.spectral_radius()
+        return self.fit.approximation_.spectral_radius()
 
     @cached_property
     def loo_probability(self) -> Array:

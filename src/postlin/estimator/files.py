@@ -26,8 +26,7 @@ from postlin.exceptions import ModelFileError
 from postlin.inference import result
 from postlin.learning import hyperparameters, joint_model, models
 from postlin.likelihoods.softmax import Softmax
-from postlin.rules import joint as joint_rules
-from postlin.rules import weights
+from postlin.rules import joint, weights
 
 _MAGIC = b"postlin model\n"
 #: The number of the layout of the file and of the objects in it.
@@ -49,7 +48,7 @@ _TYPES: tuple[type, ...] = (
     weights.Observations,
     likelihoods.WithNoise,
     Softmax,
-    *joint_rules.REGISTRY.values(),
+    *joint.REGISTRY.values(),
     *likelihoods.REGISTRY.values(),
     *rules.REGISTRY.values(),
     *schedules.REGISTRY.values(),

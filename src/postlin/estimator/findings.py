@@ -108,10 +108,8 @@ class Findings(ABC):
             return self.log_marginal_likelihood_value_
         estimators = self._estimators
         learned = [e.hyperparameters.theta for e in estimators]
-        theta, n = (
-            np.asarray(np.concatenate(learned) if theta is None else theta, float),
-            len(learned[0]),
-        )
+        n = len(learned[0])
+        theta = np.asarray(np.concatenate(learned) if theta is None else theta, float)
         if len(estimators) > 1 and theta.shape not in ((n,), (n * len(estimators),)):
             raise ValueError(
                 f"theta must hold {n} log-parameters, or {n * len(estimators)} for all "
@@ -190,12 +188,11 @@ class Findings(ABC):
         rows = self._new(X)
         rng = check_random_state(random_state)
         draws = [fit.sample(rows, n_samples, rng) for fit in self._estimators]
-        drawn: Array = like(X, draws[0] if len(draws) == 1 else np.stack(draws, axis=1))
-        return drawn
+        return cast(Array, like(X, draws[0] if len(draws) == 1 else np.stack(draws, axis=1)))
 
     @property
     def loo_predict_proba_(self) -> Array:
-        """Leave-one-out probabilities of the labels of each training row.
+        """Leave-one-out probabilities of the labels of each training row of positive weight.
 
         They are predictions from all other rows with the hyperparameters learned from all rows. Most
         rows cost nothing; rows that many other sites depend on cost a factorisation or two each. With
@@ -224,13 +221,6 @@ class Findings(ABC):
             X[fit.rows] = fit.X_train_
         return X
 
-    def _spread(self) -> Array:
-        """Standard deviations of the features; empty if the rows are not vectors."""
-        if self._estimators[0].takes_passes:
-            return self._sparse("relevance_")[0].spread
-        X = self._all_rows()
-        return np.std(np.asarray(X, float), axis=0) if np.ndim(X) == 2 else np.zeros(0)
-
     @property
     def diagnostics_(self) -> Diagnostics | list[Diagnostics]:
         """How inference went, and which rows are hard; a list, if there are several problems."""
@@ -244,7 +234,11 @@ class Findings(ABC):
         kernels = [fit.kernel_ for fit in self._estimators]
         names = [str(name) for name in getattr(self, "feature_names_in_", ())]
         try:
-            return relevance(kernels, self._spread(), names)
+            if self._estimators[0].takes_passes:
+                return relevance(kernels, self._sparse("relevance_")[0].spread, names)
+            X = self._all_rows()  # which may be other objects than vectors
+            spread = np.std(np.asarray(X, float), axis=0) if np.ndim(X) == 2 else np.zeros(0)
+            return relevance(kernels, spread, names)
         except ValueError as error:
             raise AttributeError(str(error)) from None
 

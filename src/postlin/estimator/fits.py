@@ -17,7 +17,6 @@ from postlin.learning.models import ExactModel, Model
 from postlin.learning.search import Training
 from postlin.likelihoods import BinaryLikelihood
 from postlin.likelihoods.softmax import Softmax
-from postlin.linalg.arrays import Matrix
 from postlin.linalg.threads import blas_threads
 
 if TYPE_CHECKING:
@@ -126,19 +125,10 @@ class Fit(ABC):
         """The inducing points of a fit that has them."""
         raise AttributeError("exact inference has no inducing points: inducing is None.")
 
-    @abstractmethod
-    def spectral_radius(self) -> float:
-        """The spectral radius of the undamped map at the solution."""
-
     def row_numbers(self, kept: np.ndarray | None) -> np.ndarray:
         """The indices of the rows used among those passed to ``fit``, of which ``kept`` have weight."""
         assert kept is not None
         return np.asarray(kept[self.rows])
-
-    @property
-    @abstractmethod
-    def remark(self) -> str:
-        """A remark about the method for summaries; empty for most fits."""
 
     @abstractmethod
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
@@ -153,9 +143,9 @@ class Fit(ABC):
         """Draws from the joint posterior of the latent values at the rows of X, along the last axis."""
 
     @property
-    @abstractmethod
     def codes(self) -> np.ndarray:
         """For each row used, the column of ``log_probabilities`` that belongs to its label."""
+        return np.asarray(np.maximum(self.y_train_, 0), int)  # −1 and +1 become 0 and 1
 
     @abstractmethod
     def site_strengths(self) -> tuple[Array, Array]:
@@ -172,10 +162,13 @@ class Fit(ABC):
     def _left_out(self) -> Array:
         """Compute ``loo_log_probabilities``."""
 
-    @property
-    def has_left_out(self) -> bool:
-        """Whether ``loo_log_probabilities`` are computed already."""
-        return self._loo is not None
+    def _in_blocks(
+        self, X: np.ndarray, width: int, predict: Callable[[np.ndarray], tuple[Array, ...]]
+    ) -> list[Array]:
+        """The joined results of ``predict`` for blocks of ``width`` rows."""
+        with blas_threads(self.size), np.errstate(over="ignore", invalid="ignore"):
+            parts = [predict(X[first : first + width]) for first in range(0, len(X), width)]
+        return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
     @abstractmethod
     def cavity_log_probabilities(self) -> Array:
@@ -188,11 +181,9 @@ class Fit(ABC):
 
         With ``clone_kernel=False`` ``kernel_`` keeps the parameters ``theta``.
         """
-        if theta is None:
-            if not eval_gradient:
-                return self.log_marginal_likelihood_value_
-            theta = self.hyperparameters.theta
-        theta = np.asarray(theta, float)
+        if theta is None and not eval_gradient:
+            return self.log_marginal_likelihood_value_
+        theta = np.asarray(self.hyperparameters.theta if theta is None else theta, float)
         names = self.hyperparameters.names
         if theta.shape != (len(names),) or not np.isfinite(theta).all():
             raise ValueError(
@@ -220,11 +211,6 @@ class BinaryFit(Fit):
     @abstractmethod
     def latent_likelihood(self) -> BinaryLikelihood:
         """p(y|f) for the predicted latent values f, from which folded white noise is left out."""
-
-    @property
-    @override
-    def remark(self) -> str:
-        return "white noise in the likelihood" if self.model.fold_noise else ""
 
     def latent_mean(self, X: np.ndarray) -> Array:
         """Mean of the latent value at each row."""
@@ -255,15 +241,6 @@ class ExactFit(BinaryFit):
         """The kernel of the predicted latent values, from which folded white noise is left out."""
         return self.model.latent_kernel(self.kernel_)
 
-    @property
-    @override
-    def codes(self) -> np.ndarray:
-        return (self.y_train_ > 0).astype(int)
-
-    @override
-    def spectral_radius(self) -> float:
-        return self.approximation_.spectral_radius()
-
     @override
     def site_strengths(self) -> tuple[Array, Array]:
         view = self.approximation_.iterate.posterior.view
@@ -271,25 +248,22 @@ class ExactFit(BinaryFit):
 
     @override
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
-        diag, predict = self.latent_kernel.diag, self.approximation_.iterate.posterior.predict
-        return within_range(*self._in_blocks(X, lambda cross, rows: predict(cross, diag(rows))))
+        kernel, cross = self.latent_kernel, self.model.cross
+        predict = self.approximation_.iterate.posterior.predict
+        blocks = X, self._width, lambda rows: predict(cross(kernel, rows), kernel.diag(rows))
+        return within_range(*self._in_blocks(*blocks))
 
     @override
     def latent_mean(self, X: np.ndarray) -> Array:
+        kernel, cross = self.latent_kernel, self.model.cross
         predict = self.approximation_.iterate.posterior.predict_mean
-        (mean,) = self._in_blocks(X, lambda cross, _: (predict(cross),))
+        (mean,) = self._in_blocks(X, self._width, lambda rows: (predict(cross(kernel, rows)),))
         return within_range(mean, np.zeros_like(mean)).mean
 
-    def _in_blocks(
-        self, X: np.ndarray, predict: Callable[[Matrix, np.ndarray], tuple[Array, ...]]
-    ) -> list[Array]:
-        """The joined results of ``predict`` for blocks of rows and their covariances with the data."""
-        kernel = self.latent_kernel
-        width = max(16, (_BLOCK if self.model.place.is_host else _LARGE_BLOCK) // self.size)
-        blocks = (X[first : first + width] for first in range(0, len(X), width))
-        with blas_threads(self.size), np.errstate(over="ignore", invalid="ignore"):
-            parts = [predict(self.model.cross(kernel, rows), rows) for rows in blocks]
-        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+    @property
+    def _width(self) -> int:
+        """The number of new rows whose covariances with the data are held at a time."""
+        return max(16, (_BLOCK if self.model.place.is_host else _LARGE_BLOCK) // self.size)
 
     @override
     def _left_out(self) -> Array:

@@ -1,6 +1,7 @@
 """From labelled rows to fits: the one place where data, parameters and models meet."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
@@ -48,7 +49,7 @@ def fit_classes(
         for job in jobs:
             fits.append(_fit_alone(plan, data, *job))
             if fits[-1].interrupted:  # the rest keep their starting hyperparameters
-                plan = plan.without_search()
+                plan = replace(plan, optimizer=None)
     return strategy(len(data.classes), fits)
 
 

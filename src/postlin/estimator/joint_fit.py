@@ -32,21 +32,11 @@ class JointFit(Fit):
 
     model: JointModel
     approximation_: JointApproximation
-    remark = "all classes jointly"
 
     @property
     @override
     def size(self) -> int:
         return self.n_rows * (self.model.n_classes - 1)
-
-    @property
-    @override
-    def codes(self) -> np.ndarray:
-        return np.asarray(self.y_train_)
-
-    @override
-    def spectral_radius(self) -> float:
-        return self.approximation_.spectral_radius()
 
     @override
     def site_strengths(self) -> tuple[Array, Array]:
@@ -74,10 +64,9 @@ class JointFit(Fit):
         """Means (n, D) and covariances (n, D, D) of the contrasts at each row."""
         predict, kernels = self.approximation_.iterate.posterior.predict, kernels_of(self.kernel_)
         width = max(1, _BLOCK // (self.size * (self.model.n_classes - 1)))
-        blocks = (X[first : first + width] for first in range(0, len(X), width))
-        with blas_threads(self.size):
-            parts = [predict(self._cross(rows), [k.diag(rows) for k in kernels]) for rows in blocks]
-        mean, covariance = (np.concatenate(part) for part in zip(*parts, strict=True))
+        mean, covariance = self._in_blocks(
+            X, width, lambda rows: predict(self._cross(rows), [k.diag(rows) for k in kernels])
+        )
         return mean, covariance
 
     def _log_probabilities(self, mean: Array, covariance: Array) -> Array:

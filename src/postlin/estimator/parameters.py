@@ -54,19 +54,18 @@ class Plan:
     fold_noise: bool
     tol: float
     max_iter: int
-    # what follows changes no result, and is no part of the settings
+    sparse: SparsePlan | None
+    # these change no result, and are no part of the settings
     callback: Callback | None = field(repr=False)
     keep_on_interrupt: bool = field(repr=False)
     verbose: int = field(repr=False)
-    sparse: SparsePlan | None = None
 
     @property
     def settings(self) -> str:
         """All settings that the result of a fit with inducing points depends on, as text."""
-        sparse = self.sparse
-        if sparse is not None:
-            points = np.asarray(sparse.inducing).tolist()
-            sparse = sparse._replace(checkpoint=None, inducing=points)
+        assert self.sparse is not None
+        points = np.asarray(self.sparse.inducing).tolist()
+        sparse = self.sparse._replace(checkpoint=None, inducing=points)
         optimizer = getattr(self.optimizer, "__qualname__", self.optimizer)
         parameters = [  # to the last digit, which the repr of a kernel does not show
             f"{name}={value.tolist() if isinstance(value, np.ndarray) else value!r}"
@@ -74,10 +73,6 @@ class Plan:
         ]
         plan = replace(self, optimizer=optimizer, sparse=sparse)
         return repr([plan, parameters, self.start.theta.tolist()])
-
-    def without_search(self) -> "Plan":
-        """The plan that keeps the starting hyperparameters."""
-        return replace(self, optimizer=None)
 
     def among(self, classes: np.ndarray) -> "Plan":
         """The plan for these classes; in a joint fit with separate kernels each class gets a copy."""
@@ -89,16 +84,14 @@ class Plan:
             return replace(self, joint=None, multi_class="one_vs_one", shared=False)
         if self.joint is None:
             return self
-        kernel = self.start.kernel
-        if not self.shared:
-            kernel = CompoundKernel([clone(kernel) for _ in classes])
+        one = self.start.kernel
+        kernel = one if self.shared else CompoundKernel([clone(one) for _ in classes])
         return replace(self, start=Hyperparameters(kernel, Softmax()))
 
     def start_after(self, earlier: Fit | None) -> Hyperparameters:
         """The starting hyperparameters: those of an earlier fit, if there is one."""
-        if earlier is None:
-            return self.start
-        return self.start.inside(earlier.hyperparameters.theta[: len(self.start.theta)])
+        n = len(self.start.theta)
+        return self.start.inside(earlier.hyperparameters.theta[:n]) if earlier else self.start
 
 
 class Parameters(Protocol):
@@ -124,9 +117,8 @@ def plan_of(model: Parameters) -> Plan:
     likelihood = as_object(model.likelihood, likelihoods.REGISTRY, BinaryLikelihood, "likelihood")
     if model.fold_noise not in (True, False, "auto"):
         raise ValueError(f"fold_noise must be True, False or 'auto', got {model.fold_noise!r}.")
-    fold_noise = model.fold_noise is True or (
-        model.fold_noise == "auto" and bool(likelihood.free) and can_split(kernel)
-    )
+    learns = bool(likelihood.free)
+    fold_noise = learns and can_split(kernel) if model.fold_noise == "auto" else bool(model.fold_noise)
     if fold_noise:  # a likelihood with noise is always differentiable, as rules may need it to be
         split_white(kernel)
     else:
@@ -149,10 +141,10 @@ def plan_of(model: Parameters) -> Plan:
         fold_noise,
         model.tol,
         model.max_iter_predict,
+        _sparse(model, kernel),
         model.callback,
         model.keep_on_interrupt,
         model.verbose,
-        _sparse(model, kernel),
     )
 
 

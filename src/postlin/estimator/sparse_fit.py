@@ -83,12 +83,6 @@ class SparseFit(BinaryFit):
 
     @property
     @override
-    def remark(self) -> str:
-        points = f"{len(self.inducing_points_)} inducing points"
-        return f"{points}, {super().remark}" if self.model.fold_noise else points
-
-    @property
-    @override
     def X_train_(self) -> np.ndarray:
         raise AttributeError("a fit with inducing points keeps no rows: X_train_ is not there.")
 
@@ -99,18 +93,12 @@ class SparseFit(BinaryFit):
 
     @override
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
-        with blas_threads(self.size), np.errstate(over="ignore", invalid="ignore"):
-            parts = [self.approximation_.predict(X[i : i + CHUNK]) for i in range(0, len(X), CHUNK)]
-        return within_range(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+        return within_range(*self._in_blocks(X, CHUNK, self.approximation_.predict))
 
     @override
     def sample(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState) -> Array:
         with blas_threads(len(X)):
             return draws(*self.approximation_.predict_jointly(X), n_samples, rng)
-
-    @override
-    def spectral_radius(self) -> float:
-        raise AttributeError("the spectral radius is not known with inducing points.")
 
     @override
     def log_marginal_likelihood(self, *args: Any, **kwargs: Any) -> float | tuple[float, Array]:

@@ -3,7 +3,7 @@
 import hashlib
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -140,7 +140,7 @@ def fit_sparse(
         for k, group in enumerate([jobs] if plan.shared else [[job] for job in jobs]):
             fits += _fit(plan, data, group, np.random.RandomState(seed + k), checkpoint)
             if fits[-1].interrupted:
-                plan = plan.without_search()
+                plan = replace(plan, optimizer=None)
     if checkpoint is not None:
         checkpoint.write()
     return strategy(len(classes), fits)
@@ -182,12 +182,9 @@ def _fit(
         at = WithPoints.of(at, Z, _box(data.survey.sample, Z))
     seed, few = int(rng.randint(np.iinfo(np.int32).max)), plan.sparse.coarse_rows
     search = train if few is None else partial(train_sparse, coarse_rows=few, seed=seed)
-    if checkpoint is None:
-        training = learn(plan, models, at, before, rng, search)
-    else:
-        pairs = zip(models, names, strict=True)
-        remembering = [RememberingModel.of(model, checkpoint, name) for model, name in pairs]
-        training = learn(plan, remembering, at, before, rng, search)
+    watched = [m if checkpoint is None else RememberingModel.of(m, checkpoint, n) for n, m, _ in group]
+    training = learn(plan, watched, at, before, rng, search)
+    if checkpoint is not None:
         checkpoint.finish(names)
     spread = data.survey.sample.std(axis=0)
     return [SparseFit(name, models[k], training, k, spread) for k, name in enumerate(names)]

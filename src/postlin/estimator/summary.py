@@ -34,8 +34,13 @@ def _facts(model: "Findings") -> list[tuple[str, str]]:
     first = fits[0]
     labels = ", ".join(map(str, model.classes_[:6])) + (", …" if model.n_classes_ > 6 else "")
     kinds = [first.model.rule.name, first.likelihood_.name]
-    kinds += [] if first.takes_passes else [first.model.schedule.name]
-    method = ", ".join(filter(None, [*(kind.replace("_", " ") for kind in kinds), first.remark]))
+    if first.takes_passes:
+        kinds.append(f"{len(first.inducing_points_)} inducing points")
+    else:
+        kinds.append(first.model.schedule.name)
+    kinds += ["white noise in the likelihood"] if getattr(first.model, "fold_noise", False) else []
+    kinds += ["all classes jointly"] if model._decomposition.name == "joint" else []
+    method = ", ".join(kind.replace("_", " ") for kind in kinds)
     mean = "mean " if len(fits) > 1 else ""
     if mean:
         method += f"; {model._decomposition.name.replace('_', ' ')}, {len(fits)} problems"
@@ -45,7 +50,7 @@ def _facts(model: "Findings") -> list[tuple[str, str]]:
         (f"{mean}log evidence", f"{model.log_marginal_likelihood_value_:.4f}"),
     ]
     few = sum(fit.n_rows for fit in fits) <= _FEW_ROWS
-    if all(fit.has_left_out or (few and not fit.takes_passes) for fit in fits):
+    if all(fit._loo is not None or (few and not fit.takes_passes) for fit in fits):
         _, codes, weight = model._rows()
         error = np.average(np.argmax(model.loo_predict_proba_, axis=1) != codes, weights=weight)
         facts.append(("leave-one-out log score", f"{model.loo_log_score_:.4f}"))
