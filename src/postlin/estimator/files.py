@@ -159,9 +159,9 @@ def _payload(content: bytes, path: Path) -> bytes:
         if header != json.dumps(about | {"sha256": checksum}).encode():
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ModelFileError(f"{str(path)!r} is damaged: its header is not one.") from None
+        raise ModelFileError(f"{str(path)!r} is damaged: its header cannot be read.") from None
     if _digest(about, payload) != checksum:
-        raise ModelFileError(f"{str(path)!r} is damaged: its checksum is not that of its content.")
+        raise ModelFileError(f"{str(path)!r} is damaged: its checksum does not match its content.")
     if about.get("format") != _FORMAT:
         raise ModelFileError(
             f"{str(path)!r} was written by postlin {about.get('postlin')} in format "

@@ -17,6 +17,7 @@ from postlin.learning.models import ExactModel, Model
 from postlin.learning.search import Training
 from postlin.likelihoods import BinaryLikelihood
 from postlin.likelihoods.softmax import Softmax
+from postlin.linalg.arrays import Matrix
 from postlin.linalg.threads import blas_threads
 
 if TYPE_CHECKING:
@@ -92,8 +93,8 @@ class Fit(ABC):
 
     @property
     def size(self) -> int:
-        """The number of rows of the largest matrix."""
-        return self.n_rows
+        """The number of rows of the largest matrix: one for each entry of ν."""
+        return self._kept[1].size
 
     @property
     def effort(self) -> str:
@@ -210,7 +211,7 @@ class BinaryFit(Fit):
     @property
     @abstractmethod
     def latent_likelihood(self) -> BinaryLikelihood:
-        """p(y|f) for the predicted latent values f, from which folded white noise is left out."""
+        """p(y|f) for the predicted latent values f; it includes the white noise that was folded in."""
 
     def latent_mean(self, X: np.ndarray) -> Array:
         """Mean of the latent value at each row."""
@@ -248,22 +249,23 @@ class ExactFit(BinaryFit):
 
     @override
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
-        kernel, cross = self.latent_kernel, self.model.cross
-        predict = self.approximation_.iterate.posterior.predict
-        blocks = X, self._width, lambda rows: predict(cross(kernel, rows), kernel.diag(rows))
-        return within_range(*self._in_blocks(*blocks))
+        kernel, posterior = self.latent_kernel, self.approximation_.iterate.posterior
+        parts = self._crossed(X, lambda cross, rows: posterior.predict(cross, kernel.diag(rows)))
+        return within_range(*parts)
 
     @override
     def latent_mean(self, X: np.ndarray) -> Array:
-        kernel, cross = self.latent_kernel, self.model.cross
-        predict = self.approximation_.iterate.posterior.predict_mean
-        (mean,) = self._in_blocks(X, self._width, lambda rows: (predict(cross(kernel, rows)),))
+        posterior = self.approximation_.iterate.posterior
+        (mean,) = self._crossed(X, lambda cross, _: (posterior.predict_mean(cross),))
         return within_range(mean, np.zeros_like(mean)).mean
 
-    @property
-    def _width(self) -> int:
-        """The number of new rows whose covariances with the data are held at a time."""
-        return max(16, (_BLOCK if self.model.place.is_host else _LARGE_BLOCK) // self.size)
+    def _crossed(
+        self, X: np.ndarray, predict: Callable[[Matrix, np.ndarray], tuple[Array, ...]]
+    ) -> list[Array]:
+        """The joined results of ``predict`` for blocks of rows and their covariances with the data."""
+        kernel, model = self.latent_kernel, self.model
+        width = max(16, (_BLOCK if model.place.is_host else _LARGE_BLOCK) // self.size)
+        return self._in_blocks(X, width, lambda rows: predict(model.cross(kernel, rows), rows))
 
     @override
     def _left_out(self) -> Array:

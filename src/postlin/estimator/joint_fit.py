@@ -33,11 +33,6 @@ class JointFit(Fit):
     model: JointModel
     approximation_: JointApproximation
 
-    @property
-    @override
-    def size(self) -> int:
-        return self.n_rows * (self.model.n_classes - 1)
-
     @override
     def site_strengths(self) -> tuple[Array, Array]:
         """The trace of each site's precision T, and the length of ν − T m."""

@@ -187,7 +187,7 @@ def _check_sparse(model: Parameters, kernel: Kernel) -> None:
         )
     if not kernel.requires_vector_input:
         raise ValueError(
-            f"inducing points need a kernel on rows of numbers, and {kernel} is on others."
+            f"inducing points need a kernel on rows of numbers, and {kernel} takes other inputs."
         )
 
 

@@ -64,11 +64,6 @@ class SparseFit(BinaryFit):
 
     @property
     @override
-    def size(self) -> int:
-        return len(self._kept[1])
-
-    @property
-    @override
     def inducing_points_(self) -> Array:
         return self.model.points_at(self.hyperparameters)
 
@@ -84,12 +79,12 @@ class SparseFit(BinaryFit):
     @property
     @override
     def X_train_(self) -> np.ndarray:
-        raise AttributeError("a fit with inducing points keeps no rows: X_train_ is not there.")
+        raise AttributeError("a fit with inducing points keeps no rows, so it has no X_train_.")
 
     @property
     @override
     def y_train_(self) -> np.ndarray:
-        raise AttributeError("a fit with inducing points keeps no labels: y_train_ is not there.")
+        raise AttributeError("a fit with inducing points keeps no labels, so it has no y_train_.")
 
     @override
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:

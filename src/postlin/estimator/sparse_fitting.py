@@ -27,10 +27,7 @@ from postlin.learning.search import train
 from postlin.learning.sparse_model import TOL, SparseModel
 from postlin.linalg.arrays import on_host
 from postlin.linalg.threads import blas_threads, threads
-from postlin.streaming.engines import Engine, Threads
-from postlin.streaming.sources import ArraySource, Source
-from postlin.streaming.survey import Survey, survey
-from postlin.streaming.views import SourceRows, View
+from postlin.streaming import engines, sources, survey, views
 
 #: The name of a binary problem, its model, and an earlier fit to start from.
 Job = tuple[str, SparseModel, Fit | None]
@@ -43,9 +40,9 @@ _MARGIN = 0.1
 class Surveyed:
     """A source of rows, and what the first pass over it has found."""
 
-    source: Source
-    engine: Engine
-    survey: Survey
+    source: sources.Source
+    engine: engines.Engine
+    survey: survey.Survey
     factor: Array | None = None  # the weight of each class; None if all are one
 
 
@@ -53,8 +50,8 @@ def read_source(model: Parameters, X: object, y: object, sample_weight: object) 
     """Make a source of what is passed to ``fit``, and read it for the first time."""
     source = _source(model, X, y, sample_weight)
     engine = engine_for(source, model.n_jobs)
-    found = survey(source, engine, seed=0)
-    if not isinstance(source, ArraySource):  # for arrays scikit-learn has set these attributes
+    found = survey.survey(source, engine, seed=0)
+    if not isinstance(source, sources.ArraySource):  # for arrays scikit-learn has set these attributes
         model.n_features_in_ = found.n_features
         if found.names is not None:
             model.feature_names_in_ = np.array(found.names, dtype=object)
@@ -63,8 +60,8 @@ def read_source(model: Parameters, X: object, y: object, sample_weight: object) 
     return Surveyed(source, engine, found, _class_weights(model.class_weight, found))
 
 
-def _source(model: Parameters, X: object, y: object, sample_weight: object) -> Source:
-    if isinstance(X, Source):
+def _source(model: Parameters, X: object, y: object, sample_weight: object) -> sources.Source:
+    if isinstance(X, sources.Source):
         if y is not None or sample_weight is not None:
             raise ValueError(
                 "a stream holds labels and weights itself: pass neither y nor sample_weight with it."
@@ -79,7 +76,7 @@ def _source(model: Parameters, X: object, y: object, sample_weight: object) -> S
     if isinstance(X, np.memmap):  # scikit-learn returns it without the name of its file
         numbers = X
     if sample_weight is None:
-        return ArraySource(numbers, labels, None)
+        return sources.ArraySource(numbers, labels, None)
     weight = np.asarray(sample_weight)
     if weight.ndim == 0:
         weight = np.full(len(labels), weight)
@@ -87,10 +84,10 @@ def _source(model: Parameters, X: object, y: object, sample_weight: object) -> S
         raise ValueError(
             f"sample_weight must have shape ({len(labels)},), got {weight.shape}: one for every row."
         )
-    return ArraySource(numbers, labels, weight)
+    return sources.ArraySource(numbers, labels, weight)
 
 
-def _class_weights(class_weight: object, found: Survey) -> Array | None:
+def _class_weights(class_weight: object, found: survey.Survey) -> Array | None:
     """The factors that multiply the weights of the rows of each class; None if all are one."""
     if class_weight is None:
         return None
@@ -105,7 +102,7 @@ def _class_weights(class_weight: object, found: Survey) -> Array | None:
     return weights
 
 
-def engine_for(source: Source, n_jobs: int | None) -> Engine:
+def engine_for(source: sources.Source, n_jobs: int | None) -> engines.Engine:
     """Dask if the rows are there or an active client can load them, and threads if not."""
     if hasattr(get_active_backend()[0], "client") or source.is_on_dask:
         from postlin.streaming.dask import DaskEngine, active_client
@@ -113,7 +110,7 @@ def engine_for(source: Source, n_jobs: int | None) -> Engine:
         client = active_client()
         if source.is_on_dask or (client is not None and source.loads_anywhere() is not None):
             return DaskEngine(client)
-    return Threads(threads() if n_jobs is None else effective_n_jobs(n_jobs))
+    return engines.Threads(threads() if n_jobs is None else effective_n_jobs(n_jobs))
 
 
 def fit_sparse(
@@ -157,7 +154,7 @@ def _jobs(
     for k, task in enumerate(tasks):
         sign = np.zeros(len(classes))  # 0 for a class that has no part in the problem
         sign[task.rows] = task.labels
-        rows = SourceRows(data.source, data.engine, View(data.survey, sign, data.factor))
+        rows = views.SourceRows(data.source, data.engine, views.View(data.survey, sign, data.factor))
         tol, fold = max(plan.tol, TOL), plan.fold_noise
         model = SparseModel(rows, Z, plan.rule, tol, plan.max_iter, fold_noise=fold)
         model.check(plan.start.kernel, learn_points=plan.sparse.learn_inducing)
