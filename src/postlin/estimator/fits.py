@@ -166,10 +166,21 @@ class Fit(ABC):
     def _in_blocks(
         self, X: np.ndarray, width: int, predict: Callable[[np.ndarray], tuple[Array, ...]]
     ) -> list[Array]:
-        """The joined results of ``predict`` for blocks of ``width`` rows."""
+        """The joined results of ``predict`` for blocks of ``width`` rows; ``ValueError`` if not finite.
+
+        Kernels such as the dot product overflow far from the data.
+        """
         with blas_threads(self.size), np.errstate(over="ignore", invalid="ignore"):
             parts = [predict(X[first : first + width]) for first in range(0, len(X), width)]
-        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+        joined = [np.concatenate(part) for part in zip(*parts, strict=True)]
+        for part in joined:
+            if not np.isfinite(part).all():
+                row = np.argwhere(~np.isfinite(part))[0, 0]
+                raise ValueError(
+                    f"the latent value at row {row} of X is not finite: its features are out of the "
+                    "kernel's range; rescale or drop such rows."
+                )
+        return joined
 
     @abstractmethod
     def cavity_log_probabilities(self) -> Array:
@@ -251,13 +262,13 @@ class ExactFit(BinaryFit):
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
         kernel, posterior = self.latent_kernel, self.approximation_.iterate.posterior
         parts = self._crossed(X, lambda cross, rows: posterior.predict(cross, kernel.diag(rows)))
-        return within_range(*parts)
+        return Marginals(*parts)
 
     @override
     def latent_mean(self, X: np.ndarray) -> Array:
         posterior = self.approximation_.iterate.posterior
         (mean,) = self._crossed(X, lambda cross, _: (posterior.predict_mean(cross),))
-        return within_range(mean, np.zeros_like(mean)).mean
+        return mean
 
     def _crossed(
         self, X: np.ndarray, predict: Callable[[Matrix, np.ndarray], tuple[Array, ...]]
@@ -283,17 +294,6 @@ class ExactFit(BinaryFit):
         with blas_threads(self.size):
             mean, covariance = posterior.predict_jointly(self.model.cross(kernel, X), kernel(X))
             return draws(mean, covariance, n_samples, rng)
-
-
-def within_range(mean: Array, variance: Array) -> Marginals:
-    """The marginals, if they are finite; kernels such as the dot product overflow far from the data."""
-    bad = np.flatnonzero(~(np.isfinite(mean) & np.isfinite(variance)))
-    if len(bad):
-        raise ValueError(
-            f"the latent value at row {bad[0]} of X is not finite: its features are out of the "
-            "kernel's range; rescale or drop such rows."
-        )
-    return Marginals(mean, variance)
 
 
 def draws(mean: Array, covariance: Array, n_samples: int, rng: np.random.RandomState) -> Array:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 
 from postlin._typing import Array, Marginals, override
-from postlin.estimator.fits import BinaryFit, draws, within_range
+from postlin.estimator.fits import BinaryFit, draws
 from postlin.inference.sparse.evidence import SparseApproximation
 from postlin.inference.sparse.passes import cavities, marginals
 from postlin.inference.sparse.posterior import SparsePosterior, State
@@ -88,7 +88,7 @@ class SparseFit(BinaryFit):
 
     @override
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
-        return within_range(*self._in_blocks(X, CHUNK, self.approximation_.predict))
+        return Marginals(*self._in_blocks(X, CHUNK, self.approximation_.predict))
 
     @override
     def sample(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState) -> Array:
