@@ -357,7 +357,7 @@ def test_weights_are_routed_to_fit_and_to_score(iris):
         grid = {"gp__multi_class": STRATEGIES}
         search = GridSearchCV(model, grid, cv=3).fit(X, y, sample_weight=w)
         refitted = search.best_estimator_[-1]
-        assert refitted._weight is not None
+        assert refitted._rows()[2] is not None
         unasked = GPClassifier(QUICK, optimizer=None)
         with pytest.raises(sklearn.exceptions.UnsetMetadataPassedError):
             GridSearchCV(unasked, {"tol": [1e-8]}, cv=3).fit(X, y, sample_weight=w)

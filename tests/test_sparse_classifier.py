@@ -29,6 +29,7 @@ from postlin import CheckpointError, GPClassifier
 from postlin.learning import checkpoint as checkpoints
 from postlin.likelihoods import NoisyThreshold
 from postlin.plotting import DecisionDisplay
+from postlin.streaming import views
 
 KERNEL = ConstantKernel(4.0) * RBF(1.0) + WhiteKernel(0.1, "fixed")
 FIXED = {"kernel": KERNEL, "optimizer": None}
@@ -348,13 +349,13 @@ sys.path.insert(0, {folder!r})
 from test_sparse_classifier import *
 checkpoints.EVERY = 0.0
 passes = []
-total = postlin.streaming.views.SourceRows.total
+total = views.SourceRows.total
 def counted(self, share):
     passes.append(share)
     if len(passes) == {last}:
         os.kill(os.getpid(), signal.SIGKILL)
     return total(self, share)
-postlin.streaming.views.SourceRows.total = counted
+views.SourceRows.total = counted
 X, y = table({n}, {classes})
 GPClassifier(KERNEL, inducing=8, checkpoint={path!r}).fit(X, y)
 """
@@ -374,10 +375,8 @@ def test_a_fit_that_was_killed_goes_on_and_ends_the_same(tmp_path, monkeypatch, 
     X, y = table(200, classes)
     monkeypatch.setattr(checkpoints, "EVERY", 0.0)
     passes = []
-    total = postlin.streaming.views.SourceRows.total
-    monkeypatch.setattr(
-        postlin.streaming.views.SourceRows, "total", lambda s, f: (passes.append(f), total(s, f))[1]
-    )
+    total = views.SourceRows.total
+    monkeypatch.setattr(views.SourceRows, "total", lambda s, f: (passes.append(f), total(s, f))[1])
     seen = []
     model = GPClassifier(KERNEL, inducing=8, checkpoint=path, callback=seen.append).fit(X, y)
     went_on = len(passes)

@@ -1,1 +1,1 @@
-"""."""
+"""``GPClassifier``: its parameters, its fits, its diagnostics and its model files."""

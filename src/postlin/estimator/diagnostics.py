@@ -1,4 +1,4 @@
-"""How a fit went, and which rows are hard for it."""
+"""Diagnostics of a fit: convergence, hard rows and the relevance of features."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,25 +9,26 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
 from postlin.estimator.fits import Fit
-from postlin.kernels import kernels_of
+from postlin.kernels import kernels_of, length_scales
 
 
 class Relevance(NamedTuple):
     """Features ordered by relevance, the most relevant first.
 
-    Relevance is the feature's standard deviation in length scales: how far the data reach, as the
-    kernel measures it. It does not depend on the feature's unit.
+    The relevance of a feature is its standard deviation divided by its length scale, which does not
+    depend on the unit of the feature.
     """
 
     names: list[str]
     values: Array
-    features: np.ndarray  # their indices
+    features: np.ndarray  # the indices of the features
 
 
-def relevance(kernels: list[Kernel], spread: Array, names: list[str] | None) -> Relevance:
-    """Of features with these standard deviations, averaged over kernels.
+def relevance(kernels: list[Kernel], spread: Array, names: list[str]) -> Relevance:
+    """The relevance of features with the standard deviations ``spread``, averaged over the kernels.
 
-    ``ValueError`` where a kernel has no such scales.
+    Features without ``names`` are called x0, x1 and so on. Raises ``ValueError`` if a kernel has no
+    length scale for every feature.
     """
     d = len(spread)
     parts = [part for kernel in kernels for part in kernels_of(kernel)]
@@ -38,41 +39,31 @@ def relevance(kernels: list[Kernel], spread: Array, names: list[str] | None) -> 
 
 
 def _inverse_scales(kernel: Kernel, d: int) -> Array:
-    """1/length scale by feature: the largest, where several parts of the kernel have one."""
-    found = [1.0 / scale for scale in _length_scales(kernel) if np.shape(scale) == (d,) and d > 1]
+    """1/length scale of each feature; the largest, if several parts of the kernel have one."""
+    found = [1.0 / scale for scale in length_scales(kernel) if np.shape(scale) == (d,) and d > 1]
     if not found:
         raise ValueError(
             f"the kernel {kernel} has no length scale of its own for every feature: use for example "
             f"RBF(np.ones({d}))."
         )
-    largest: Array = np.max(found, axis=0)
-    return largest
-
-
-def _length_scales(kernel: Kernel) -> list[Array]:
-    """All length scales in a kernel, those of its parts included."""
-    return [
-        np.asarray(value)
-        for name, value in kernel.get_params().items()
-        if name.split("__")[-1] == "length_scale"
-    ]
+    return np.asarray(np.max(found, axis=0))
 
 
 class HardRow(NamedTuple):
-    """A row of the training data that the model has trouble with."""
+    """A row of the training data that the model finds hard to explain."""
 
-    row: int  # of the data as passed to ``fit``
-    loo_probability: float  # of its own label, as if it had not been seen
-    site_precision: float  # how strongly its label holds the latent value
-    pull: float  # the force with which it pulls at the rest
+    row: int  # its index in the data passed to ``fit``
+    loo_probability: float  # the probability of its label, predicted from all other rows
+    site_precision: float  # τ: how strongly its label holds the latent value
+    pull: float  # |ν − τ m|: how strongly its label moves the posterior mean
 
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Inference at the hyperparameters that were learned."""
+    """How inference went at the learned hyperparameters, and which rows are hard."""
 
     fit: Fit
-    kept: np.ndarray | None  # rows passed to ``fit`` that count, where that is known
+    kept: np.ndarray | None  # the rows passed to ``fit`` that have weight; None with inducing points
 
     @property
     def converged(self) -> bool:
@@ -86,25 +77,24 @@ class Diagnostics:
 
     @property
     def n_factorisations(self) -> int:
-        """Cholesky factorisations that the last inference took; with inducing points, passes."""
+        """The Cholesky factorisations of the last inference; with inducing points, its passes."""
         return self.fit.record.n_factorisations
 
     @property
     def n_evaluations(self) -> int:
-        """Evaluations of the evidence in the search for hyperparameters."""
+        """The number of evaluations of the evidence in the search for hyperparameters."""
         return len(self.fit.evidence_path_)
 
     @cached_property
     def spectral_radius(self) -> float:
-        """Below one, plain undamped iteration would converge to this solution from nearby."""
-        return self.fit.spectral_radius()
+        """The spectral radius of the undamped map; below one, plain iteration converges from nearby."""
+        return self.fit.approximation_.spectral_radius()
 
     @cached_property
     def loo_probability(self) -> Array:
         """The leave-one-out probability of each row's own label, from the cavities alone."""
         own = self.fit.codes
-        p: Array = np.exp(self.fit.cavity_log_probabilities()[np.arange(len(own)), own])
-        return p
+        return np.asarray(np.exp(self.fit.cavity_log_probabilities()[np.arange(len(own)), own]))
 
     def hard_rows(self, n: int = 5, *, by: str = "loo_probability") -> list[HardRow]:
         """The rows with the lowest leave-one-out probability, or the strongest site or pull.
@@ -112,15 +102,11 @@ class Diagnostics:
         ``by`` is "loo_probability", "site_precision" or "pull".
         """
         precision, pull = self.fit.site_strengths()
-        columns = {
-            "loo_probability": self.loo_probability,
-            "site_precision": precision,
-            "pull": pull,
-        }
+        loo = self.loo_probability
+        columns = {"loo_probability": loo, "site_precision": precision, "pull": pull}
         if by not in columns:
             raise ValueError(f"by must be one of {', '.join(map(repr, columns))}, got {by!r}.")
-        order = np.argsort(columns[by], kind="stable")
-        order = order if by == "loo_probability" else order[::-1]
+        order = np.argsort(columns[by], kind="stable")[:: 1 if by == "loo_probability" else -1]
         rows = self.fit.row_numbers(self.kept)
         return [HardRow(int(rows[i]), *(float(c[i]) for c in columns.values())) for i in order[:n]]
 

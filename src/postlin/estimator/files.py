@@ -1,8 +1,8 @@
-"""Model files: nothing in them is executed, and what is not whole is refused.
+"""Model files: loading one executes no code from it, and damaged files are refused.
 
-A file is a line that says what it is, a line of JSON (format, versions, checksum), and the model as
-skops writes it: arrays and a description of objects. Only types of the list below are brought back to
-life, so that even a file made to deceive, checksum and all, can do no more than hold other numbers.
+A file holds a line that says what it is, a line of JSON (format, versions, checksum), and the model as
+skops writes it: arrays and a description of objects. Only objects of the types listed below are made,
+so that even a forged file with a valid checksum can only change numbers.
 """
 
 import hashlib
@@ -19,25 +19,24 @@ from sklearn.utils.validation import check_is_fitted
 
 import postlin
 from postlin import likelihoods, rules, schedules
+from postlin._files import write_atomically
 from postlin.estimator import fits, joint_fit, strategies
 from postlin.estimator.classifier import GPClassifier
 from postlin.exceptions import ModelFileError
 from postlin.inference import result
 from postlin.learning import hyperparameters, joint_model, models
 from postlin.likelihoods.softmax import Softmax
-from postlin.rules import joint as joint_rules
-from postlin.rules import weights
+from postlin.rules import joint, weights
 
 _MAGIC = b"postlin model\n"
-#: The layout of the file and of the objects in it; another number is another layout.
+#: The number of the layout of the file and of the objects in it.
 _FORMAT = 2
-#: No honest header is longer.
+#: The most bytes of a header; those that ``save`` writes are much shorter.
 _LONGEST_HEADER = 1000
 
 _TYPES: tuple[type, ...] = (
     GPClassifier,
     fits.ExactFit,
-    joint_fit.Joint,
     joint_fit.JointFit,
     models.ExactModel,
     joint_model.JointModel,
@@ -49,7 +48,7 @@ _TYPES: tuple[type, ...] = (
     weights.Observations,
     likelihoods.WithNoise,
     Softmax,
-    *joint_rules.REGISTRY.values(),
+    *joint.REGISTRY.values(),
     *likelihoods.REGISTRY.values(),
     *rules.REGISTRY.values(),
     *schedules.REGISTRY.values(),
@@ -67,8 +66,8 @@ _TYPES: tuple[type, ...] = (
     kernels.Sum,
     kernels.WhiteKernel,
 )
-#: All types that a file may name beside those that skops itself knows to be harmless. Those of fits
-#: with inducing points are given by name: nothing of these rooms is imported before a fit needs it.
+#: All types that a file may name beside those that skops knows to be harmless. The types of fits with
+#: inducing points are given by name, because their modules are imported only when they are needed.
 TRUSTED = frozenset(f"{t.__module__}.{t.__qualname__}" for t in _TYPES) | {
     "postlin.estimator.sparse_fit.SparseFit",
     "postlin.learning.sparse_model.SparseModel",
@@ -76,7 +75,7 @@ TRUSTED = frozenset(f"{t.__module__}.{t.__qualname__}" for t in _TYPES) | {
 
 
 def save(model: GPClassifier | Pipeline, path: str | os.PathLike[str]) -> None:
-    """Write a fitted ``GPClassifier``, or a pipeline that ends in one.
+    """Write a fitted ``GPClassifier``, or a pipeline that ends in one, to a file.
 
     The file appears whole or not at all.
     """
@@ -89,11 +88,11 @@ def save(model: GPClassifier | Pipeline, path: str | os.PathLike[str]) -> None:
             f"the model holds {', '.join(strange)}, which a model file cannot: use kernels of "
             "scikit-learn, likelihoods and rules of postlin and no functions, or pickle it."
         )
-    _write(Path(path), _MAGIC + _header(payload) + payload)
+    write_atomically(Path(path), lambda file: file.write(_MAGIC + _header(payload) + payload))
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read what ``save`` has written; ``ModelFileError`` where it is anything else."""
+    """Read a model from a file of ``save``; raise ``ModelFileError`` for any other file."""
     path = Path(path)
     payload = _payload(path.read_bytes(), path)
     skops = _skops()
@@ -108,7 +107,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         _check(model)
     except ModelFileError:
         raise
-    except Exception as error:  # whatever a foreign description may provoke
+    except Exception as error:  # a foreign description can provoke any error
         raise ModelFileError(
             f"{str(path)!r} cannot be read ({type(error).__name__}: {error}): fit the model again."
         ) from error
@@ -123,8 +122,8 @@ def _skops() -> Any:
     return io
 
 
-def _check(model: Any) -> None:
-    """A fitted classifier, alone or at the end of a pipeline."""
+def _check(model: object) -> None:
+    """Raise ``ModelFileError`` unless this is a fitted classifier or a pipeline that ends in one."""
     last = model.steps[-1][1] if isinstance(model, Pipeline) else model
     if not isinstance(last, GPClassifier):
         raise ModelFileError(
@@ -142,13 +141,13 @@ def _header(payload: bytes) -> bytes:
     return json.dumps(about | {"sha256": _digest(about, payload)}).encode() + b"\n"
 
 
-def _digest(about: dict[str, Any], payload: bytes) -> str:
-    """Of the header and the model."""
+def _digest(about: dict[str, object], payload: bytes) -> str:
+    """The checksum of the header and the model."""
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode() + payload).hexdigest()
 
 
 def _payload(content: bytes, path: Path) -> bytes:
-    """The model in the file, if the file is what was written."""
+    """The bytes of the model in a file; raise ``ModelFileError`` if the file is damaged or foreign."""
     if not content.startswith(_MAGIC):
         raise ModelFileError(f"{str(path)!r} is not a postlin model file.")
     header, newline, payload = content[len(_MAGIC) :].partition(b"\n")
@@ -160,9 +159,9 @@ def _payload(content: bytes, path: Path) -> bytes:
         if header != json.dumps(about | {"sha256": checksum}).encode():
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ModelFileError(f"{str(path)!r} is damaged: its header is not one.") from None
+        raise ModelFileError(f"{str(path)!r} is damaged: its header cannot be read.") from None
     if _digest(about, payload) != checksum:
-        raise ModelFileError(f"{str(path)!r} is damaged: its checksum is not that of its content.")
+        raise ModelFileError(f"{str(path)!r} is damaged: its checksum does not match its content.")
     if about.get("format") != _FORMAT:
         raise ModelFileError(
             f"{str(path)!r} was written by postlin {about.get('postlin')} in format "
@@ -170,16 +169,3 @@ def _payload(content: bytes, path: Path) -> bytes:
             "model again."
         )
     return payload
-
-
-def _write(path: Path, content: bytes) -> None:
-    """By way of a temporary file beside it."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

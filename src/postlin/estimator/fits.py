@@ -1,9 +1,9 @@
-"""What a fit leaves: hyperparameters, sites, and how they were found; predictions of two classes."""
+"""Fits: the learned hyperparameters, the posterior there, and the predictions of two classes."""
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
@@ -12,40 +12,41 @@ from postlin._typing import Array, Marginals, override
 from postlin.exceptions import ConvergenceWarning
 from postlin.inference.exact.evidence import ExactApproximation
 from postlin.inference.exact.leave_one_out import cavities, left_out
-from postlin.inference.exact.posterior import GaussianPosterior
 from postlin.inference.result import Approximation
 from postlin.learning.models import ExactModel, Model
 from postlin.learning.search import Training
 from postlin.likelihoods import BinaryLikelihood
+from postlin.likelihoods.softmax import Softmax
 from postlin.linalg.arrays import Matrix
 from postlin.linalg.threads import blas_threads
 
 if TYPE_CHECKING:
     from postlin.learning.sparse_model import SparseModel
 
-#: Entries of the covariances with new points that are held at a time: 8 MiB; on a device 512 MiB.
+#: Entries of the covariances with new rows that are held at a time: 8 MiB; on a device 512 MiB.
 _BLOCK, _LARGE_BLOCK = 2**20, 2**26
 
 
 class Fit(ABC):
     """A posterior over latent values at learned hyperparameters.
 
-    Matrices are not part of its state: a copy from a file or from another process makes them again
-    from the sites when they are first needed.
+    A fit is stored without its matrices: a copy from a file or from another process computes them
+    again from the sites when they are first needed.
     """
 
     model: Model[Any]
-    #: Whether questions about single rows take a pass over the data.
+    #: Whether answers about single training rows take a pass over the data.
     takes_passes: ClassVar[bool] = False
 
     def __init__(
         self, name: str, rows: np.ndarray | range, model: Model[Any], training: Training[Any], k: int
     ) -> None:
-        """``rows`` are the rows of the data that were used, ``k`` is the place of the model."""
+        """``rows`` are the rows of the data that are used; the model is the k-th that was trained."""
         found = training.best[k]
         model.forget()
         self.name = name
         self.rows = rows
+        self.n_rows = model.n_rows
         self.model = model
         self.hyperparameters = training.at
         self.log_marginal_likelihood_value_: float = found.log_evidence
@@ -61,7 +62,7 @@ class Fit(ABC):
         return {**self.__dict__, "_approximation": None}
 
     def release(self) -> None:
-        """Drop the matrices until they are needed."""
+        """Drop the matrices; they are computed again when they are needed."""
         self._approximation = None
 
     @property
@@ -75,12 +76,8 @@ class Fit(ABC):
             self.model.forget()
         return self._approximation
 
-    def start_for(self, n: int) -> Any:
-        """What a fit of n rows can start from: the sites of this one, if it has as many rows."""
-        return self.approximation_.start if self.n_rows == n else None
-
     def warnings(self) -> list[Warning]:
-        """What a user must be told about the fit."""
+        """The warnings to issue about the fit."""
         texts = self.hyperparameters.at_bounds() if self.evidence_path_ else []
         if self.complaint is not None:
             texts = [
@@ -95,83 +92,68 @@ class Fit(ABC):
         return self.model.warnings(self.record) + [ConvergenceWarning(text) for text in texts]
 
     @property
-    def n_rows(self) -> int:
-        """The number of rows used."""
-        return self.model.n_rows
-
-    @property
     def size(self) -> int:
-        """The number of rows of the largest matrix."""
-        return self.n_rows
+        """The number of rows of the largest matrix: one for each entry of ν."""
+        return self._kept[1].size
 
     @property
     def effort(self) -> str:
-        """What the last inference took, in words."""
-        return f"factorisations: {self.record.n_factorisations}"
+        """The cost of the last inference, in words."""
+        return f"{'passes' if self.takes_passes else 'factorisations'}: {self.record.n_factorisations}"
 
     @property
     def kernel_(self) -> Kernel:
-        """The kernel with the parameters learned."""
+        """The kernel with the learned parameters."""
         return self.hyperparameters.kernel
 
     @property
-    def likelihood_(self) -> Any:
-        """The likelihood with the parameters learned."""
-        return self.hyperparameters.likelihood
+    def likelihood_(self) -> BinaryLikelihood | Softmax:
+        """The likelihood with the learned parameters."""
+        return cast(BinaryLikelihood | Softmax, self.hyperparameters.likelihood)
 
     @property
     def X_train_(self) -> np.ndarray:  # noqa: N802
-        """The rows used."""
+        """The training rows that the fit uses."""
         return self.model.X
 
     @property
     def y_train_(self) -> np.ndarray:
-        """The labels of the rows used, as the model has them."""
+        """The labels of ``X_train_``: −1 and +1, or indices of classes in a joint fit."""
         return self.model.y
 
     @property
     def inducing_points_(self) -> Array:
-        """The inducing points, where there are some."""
+        """The inducing points of a fit that has them."""
         raise AttributeError("exact inference has no inducing points: inducing is None.")
 
-    @abstractmethod
-    def spectral_radius(self) -> float:
-        """The spectral radius of the undamped map at the solution."""
-
     def row_numbers(self, kept: np.ndarray | None) -> np.ndarray:
-        """The rows used, as they were passed to ``fit``, of which ``kept`` count."""
+        """The indices of the rows used among those passed to ``fit``, of which ``kept`` have weight."""
         assert kept is not None
-        numbers: np.ndarray = kept[self.rows]
-        return numbers
-
-    @property
-    @abstractmethod
-    def remark(self) -> str:
-        """What a summary adds about the method; empty mostly."""
+        return np.asarray(kept[self.rows])
 
     @abstractmethod
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
-        """Mean and variance of the latent values at each row."""
+        """Mean and variance of the latent value at each row."""
 
     @abstractmethod
     def log_probabilities(self, X: np.ndarray) -> Array:
-        """Logarithms of the probabilities of the labels at each row."""
+        """Log probabilities of the labels at each row; one column for each label."""
 
     @abstractmethod
     def sample(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState) -> Array:
-        """Joint draws of the latent values at the rows of X; the last axis is that of the draws."""
+        """Draws from the joint posterior of the latent values at the rows of X, along the last axis."""
 
     @property
-    @abstractmethod
     def codes(self) -> np.ndarray:
-        """The labels of the rows used, as columns of the probabilities."""
+        """For each row used, the column of ``log_probabilities`` that belongs to its label."""
+        return np.asarray(np.maximum(self.y_train_, 0), int)  # −1 and +1 become 0 and 1
 
     @abstractmethod
     def site_strengths(self) -> tuple[Array, Array]:
-        """How strongly each row's label holds its latent value, and how strongly it pulls."""
+        """The precision of each row's site, and the size of its pull |ν − τ m|."""
 
     def loo_log_probabilities(self) -> Array:
-        """Leave-one-out ``log_probabilities`` of the rows used."""
+        """Leave-one-out ``log_probabilities`` of the rows used, computed once."""
         if self._loo is None:
             with blas_threads(self.size):
                 self._loo = self._left_out()
@@ -179,29 +161,41 @@ class Fit(ABC):
 
     @abstractmethod
     def _left_out(self) -> Array:
-        """Leave-one-out ``log_probabilities`` of the rows used, computed anew."""
+        """Compute ``loo_log_probabilities``."""
 
-    @property
-    def has_left_out(self) -> bool:
-        """Whether the leave-one-out predictions are known already."""
-        return self._loo is not None
+    def _in_blocks(
+        self, X: np.ndarray, width: int, predict: Callable[[np.ndarray], tuple[Array, ...]]
+    ) -> list[Array]:
+        """The joined results of ``predict`` for blocks of ``width`` rows; ``ValueError`` if not finite.
+
+        Kernels such as the dot product overflow far from the data.
+        """
+        with blas_threads(self.size), np.errstate(over="ignore", invalid="ignore"):
+            parts = [predict(X[first : first + width]) for first in range(0, len(X), width)]
+        joined = [np.concatenate(part) for part in zip(*parts, strict=True)]
+        for part in joined:
+            if not np.isfinite(part).all():
+                row = np.argwhere(~np.isfinite(part))[0, 0]
+                raise ValueError(
+                    f"the latent value at row {row} of X is not finite: its features are out of the "
+                    "kernel's range; rescale or drop such rows."
+                )
+        return joined
 
     @abstractmethod
     def cavity_log_probabilities(self) -> Array:
-        """Approximate and cheap ``loo_log_probabilities``, with all other sites held."""
+        """Approximate ``loo_log_probabilities``, for which all other sites are held fixed."""
 
     def log_marginal_likelihood(
         self, theta: Array | None = None, eval_gradient: bool = False, clone_kernel: bool = True
     ) -> float | tuple[float, Array]:
-        """The log evidence at ``theta`` (None: the parameters learned), with its gradient on request.
+        """The log evidence at ``theta`` (None: the learned parameters), and its gradient on request.
 
-        With ``clone_kernel=False`` ``kernel_`` has these parameters from then on.
+        With ``clone_kernel=False`` ``kernel_`` keeps the parameters ``theta``.
         """
-        if theta is None:
-            if not eval_gradient:
-                return self.log_marginal_likelihood_value_
-            theta = self.hyperparameters.theta
-        theta = np.asarray(theta, float)
+        if theta is None and not eval_gradient:
+            return self.log_marginal_likelihood_value_
+        theta = np.asarray(self.hyperparameters.theta if theta is None else theta, float)
         names = self.hyperparameters.names
         if theta.shape != (len(names),) or not np.isfinite(theta).all():
             raise ValueError(
@@ -228,12 +222,7 @@ class BinaryFit(Fit):
     @property
     @abstractmethod
     def latent_likelihood(self) -> BinaryLikelihood:
-        """The likelihood as a function of the latent values that predictions are about."""
-
-    @property
-    @override
-    def remark(self) -> str:
-        return "white noise in the likelihood" if self.model.fold_noise else ""
+        """p(y|f) for the predicted latent values f; it includes the white noise that was folded in."""
 
     def latent_mean(self, X: np.ndarray) -> Array:
         """Mean of the latent value at each row."""
@@ -252,34 +241,17 @@ class ExactFit(BinaryFit):
     """A posterior of two classes by exact inference."""
 
     model: ExactModel
-
-    @property
-    @override
-    def approximation_(self) -> ExactApproximation:
-        found = super().approximation_
-        assert isinstance(found, ExactApproximation)
-        return found
+    approximation_: ExactApproximation
 
     @property
     @override
     def latent_likelihood(self) -> BinaryLikelihood:
-        likelihood = self.approximation_.problem.likelihood
-        assert isinstance(likelihood, BinaryLikelihood)
-        return likelihood
+        return cast(BinaryLikelihood, self.approximation_.problem.likelihood)
 
     @property
     def latent_kernel(self) -> Kernel:
-        """The kernel of the latent values that predictions are about."""
+        """The kernel of the predicted latent values, from which folded white noise is left out."""
         return self.model.latent_kernel(self.kernel_)
-
-    @property
-    @override
-    def codes(self) -> np.ndarray:
-        return (self.y_train_ > 0).astype(int)
-
-    @override
-    def spectral_radius(self) -> float:
-        return self.approximation_.spectral_radius()
 
     @override
     def site_strengths(self) -> tuple[Array, Array]:
@@ -288,22 +260,23 @@ class ExactFit(BinaryFit):
 
     @override
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
-        kernel = self.latent_kernel
-        with blas_threads(self.size), np.errstate(over="ignore", invalid="ignore"):
-            parts = [
-                posterior.predict(cross, kernel.diag(rows))
-                for posterior, cross, rows in self._crossed(X)
-            ]
-        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return within_range(Marginals(mean, variance))
+        kernel, posterior = self.latent_kernel, self.approximation_.iterate.posterior
+        parts = self._crossed(X, lambda cross, rows: posterior.predict(cross, kernel.diag(rows)))
+        return Marginals(*parts)
 
     @override
     def latent_mean(self, X: np.ndarray) -> Array:
-        with blas_threads(self.size), np.errstate(over="ignore", invalid="ignore"):
-            mean = np.concatenate(
-                [posterior.predict_mean(cross) for posterior, cross, _ in self._crossed(X)]
-            )
-        return within_range(Marginals(mean, np.zeros_like(mean))).mean
+        posterior = self.approximation_.iterate.posterior
+        (mean,) = self._crossed(X, lambda cross, _: (posterior.predict_mean(cross),))
+        return mean
+
+    def _crossed(
+        self, X: np.ndarray, predict: Callable[[Matrix, np.ndarray], tuple[Array, ...]]
+    ) -> list[Array]:
+        """The joined results of ``predict`` for blocks of rows and their covariances with the data."""
+        kernel, model = self.latent_kernel, self.model
+        width = max(16, (_BLOCK if model.place.is_host else _LARGE_BLOCK) // self.size)
+        return self._in_blocks(X, width, lambda rows: predict(model.cross(kernel, rows), rows))
 
     @override
     def _left_out(self) -> Array:
@@ -322,30 +295,9 @@ class ExactFit(BinaryFit):
             mean, covariance = posterior.predict_jointly(self.model.cross(kernel, X), kernel(X))
             return draws(mean, covariance, n_samples, rng)
 
-    def _crossed(self, X: np.ndarray) -> Iterator[tuple[GaussianPosterior, Matrix, np.ndarray]]:
-        """Covariances of the training rows with those of X, a block at a time."""
-        posterior, kernel = self.approximation_.iterate.posterior, self.latent_kernel
-        entries = _BLOCK if self.model.place.is_host else _LARGE_BLOCK
-        width = max(16, entries // self.size)
-        for first in range(0, len(X), width):
-            rows = X[first : first + width]
-            yield posterior, self.model.cross(kernel, rows), rows
-
-
-def within_range(latent: Marginals) -> Marginals:
-    """The marginals, if they are finite; kernels such as the dot product overflow far from the data."""
-    bad = np.flatnonzero(~(np.isfinite(latent.mean) & np.isfinite(latent.variance)))
-    if len(bad):
-        raise ValueError(
-            f"the latent value at row {bad[0]} of X is not finite: its features are out of the "
-            "kernel's range; rescale or drop such rows."
-        )
-    return latent
-
 
 def draws(mean: Array, covariance: Array, n_samples: int, rng: np.random.RandomState) -> Array:
-    """Draws from a Gaussian whose covariance comes from a subtraction: negative parts are rounding."""
+    """Draws from a Gaussian; negative eigenvalues of its covariance are taken for rounding."""
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
-    drawn: Array = mean[:, None] + root @ rng.standard_normal((len(mean), n_samples))
-    return drawn
+    return np.asarray(mean[:, None] + root @ rng.standard_normal((len(mean), n_samples)))

@@ -1,42 +1,39 @@
 """From labelled rows to fits: the one place where data, parameters and models meet."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
 
 from postlin._validation import MATRICES, check_memory
 from postlin.estimator.fits import ExactFit, Fit
-from postlin.estimator.joint_fit import Joint, JointFit
+from postlin.estimator.joint_fit import JointFit
 from postlin.estimator.parameters import Plan
 from postlin.estimator.reading import Labelled
-from postlin.estimator.strategies import REGISTRY, BinaryTask, Decomposition
+from postlin.estimator.strategies import REGISTRY, Strategy, Task
 from postlin.kernels import check_kernel, matrices_held
+from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.joint_model import JointModel
-from postlin.learning.models import ExactModel, Model
-from postlin.learning.search import shown_log, train
+from postlin.learning.models import ExactModel, Model, Start
+from postlin.learning.search import Training, shown_log, train
 from postlin.linalg.threads import blas_threads
 from postlin.rules.weights import UNIT, Observations
 
-#: Matrices of (n (C − 1))² doubles alive at the same time in a joint fit: one, and what is smaller.
+#: Matrices of (n (C − 1))² doubles alive at the same time in a joint fit: one, and smaller ones.
 _JOINT_MATRICES = 2
 
 
 def fit_classes(
     plan: Plan, data: Labelled, rng: np.random.RandomState, before: Sequence[Fit]
-) -> Decomposition | Joint:
+) -> Strategy:
     """Fit all classes jointly, or split into binary problems; from earlier fits, if there are any.
 
     Results do not depend on ``n_jobs``: several problems are solved with one BLAS thread each, whether
     in this process or in others, and random numbers are drawn beforehand. On a device the problems
     are solved one after another.
     """
-    if plan.joint is not None:
-        return _fit_jointly(plan, data, rng, before)
-    plan.schedule.check(data.place)
-    check_kernel(plan.start.kernel, data.place)
-    check_memory(len(data.codes), MATRICES + matrices_held(plan.start.kernel), data.place)
+    _check(plan, data)
     strategy = REGISTRY[plan.multi_class]
     tasks = strategy.tasks(data.classes, data.codes)
     earlier = list(before) if len(before) == len(tasks) else [None] * len(tasks)
@@ -52,12 +49,33 @@ def fit_classes(
         for job in jobs:
             fits.append(_fit_alone(plan, data, *job))
             if fits[-1].interrupted:  # the rest keep their starting hyperparameters
-                plan = plan.without_search()
+                plan = replace(plan, optimizer=None)
     return strategy(len(data.classes), fits)
 
 
-def _fit_alone(plan: Plan, data: Labelled, task: BinaryTask, seed: int, before: Fit | None) -> ExactFit:
-    """Fit one of several problems, with one BLAS thread; no matrices are kept."""
+def _size(plan: Plan, data: Labelled) -> int:
+    """The number of rows of the largest matrix."""
+    return len(data.codes) * (len(data.classes) - 1 if plan.joint else 1)
+
+
+def _check(plan: Plan, data: Labelled) -> None:
+    """Raise an error where the fit cannot work on the device of the data or in its memory."""
+    if plan.joint:
+        if not data.place.is_host:
+            raise ValueError(
+                f"multi_class='joint' works on the CPU with NumPy only, not with {data.place}: use "
+                "multi_class='one_vs_rest', or pass NumPy arrays and device=None."
+            )
+        matrices = _JOINT_MATRICES
+    else:
+        plan.schedule.check(data.place)
+        check_kernel(plan.start.kernel, data.place)
+        matrices = MATRICES + matrices_held(plan.start.kernel)
+    check_memory(_size(plan, data), matrices, data.place)
+
+
+def _fit_alone(plan: Plan, data: Labelled, task: Task, seed: int, before: Fit | None) -> Fit:
+    """Fit one of several problems with one BLAS thread, and keep no matrices."""
     with blas_threads(1):
         (fit,) = _fit(plan, data, [task], np.random.RandomState(seed), [before])
     fit.release()
@@ -67,67 +85,56 @@ def _fit_alone(plan: Plan, data: Labelled, task: BinaryTask, seed: int, before: 
 def _fit(
     plan: Plan,
     data: Labelled,
-    tasks: Sequence[BinaryTask],
+    tasks: Sequence[Task],
     rng: np.random.RandomState,
     before: Sequence[Fit | None],
-) -> list[ExactFit]:
+) -> list[Fit]:
     """Fit problems that share their hyperparameters."""
-    with blas_threads(len(data.codes)), shown_log(plan.verbose):
+    with blas_threads(_size(plan, data)):
         models = [_model(plan, data, task) for task in tasks]
-        training = train(models, rng=rng, **_options(plan, models, before))
-    return [
-        ExactFit(task.name, task.rows, model, training, k)
-        for k, (task, model) in enumerate(zip(tasks, models, strict=True))
-    ]
+        for model in models:
+            model.check(plan.start.kernel)
+        training = learn(plan, models, plan.start_after(before[0]), before, rng)
+    kind = JointFit if plan.joint else ExactFit
+    return [kind(t.name, t.rows, models[k], training, k) for k, t in enumerate(tasks)]
 
 
-def _model(plan: Plan, data: Labelled, task: BinaryTask) -> ExactModel:
-    """The model of one binary problem, checked."""
-    everything = len(task.rows) == len(data.codes)
-    model = ExactModel(
-        data.X if everything else data.X[task.rows],
-        np.where(task.positive, 1.0, -1.0),
-        plan.rule,
-        plan.schedule,
-        plan.tol,
-        plan.max_iter,
-        plan.fold_noise,
-        UNIT if data.weight is None else Observations(data.weight[task.rows]),
-        data.place,
-    )
-    model.check(plan.start.kernel)
-    return model
-
-
-def _options(plan: Plan, models: Sequence[Model[Any]], before: Sequence[Fit | None]) -> dict[str, Any]:
-    """The arguments of ``train``; a search begins where an earlier fit ended, if there is one."""
-    return {
-        "at": plan.start_after(before[0].hyperparameters.theta if before[0] else None),
-        "optimizer": plan.optimizer,
-        "restarts": plan.n_restarts,
-        "starts": [b and b.start_for(m.n_rows) for b, m in zip(before, models, strict=True)],
-        "callback": plan.callback,
-        "keep_on_interrupt": plan.keep_on_interrupt,
-    }
-
-
-def _fit_jointly(
-    plan: Plan, data: Labelled, rng: np.random.RandomState, before: Sequence[Fit]
-) -> Joint:
-    """Fit all classes jointly."""
-    assert plan.joint is not None
-    if not data.place.is_host:
-        raise ValueError(
-            f"multi_class='joint' works on the CPU with NumPy only, not with {data.place}: use "
-            "multi_class='one_vs_rest', or pass NumPy arrays and device=None."
+def learn(
+    plan: Plan,
+    models: Sequence[Model[Start]],
+    at: Hyperparameters,
+    before: Sequence[Fit | None],
+    rng: np.random.RandomState,
+    search: Callable[..., Training[Start]] = train,
+) -> Training[Start]:
+    """Search for the hyperparameters from ``at``; inference starts from earlier fits of equal size."""
+    pairs = zip(before, models, strict=True)
+    with shown_log(plan.verbose):
+        return search(
+            models,
+            at,
+            plan.optimizer,
+            restarts=plan.n_restarts,
+            rng=rng,
+            starts=[b.approximation_.start if b and b.n_rows == m.n_rows else None for b, m in pairs],
+            callback=plan.callback,
+            keep_on_interrupt=plan.keep_on_interrupt,
         )
-    n, size = len(data.classes), len(data.codes) * (len(data.classes) - 1)
-    check_memory(size, _JOINT_MATRICES)
-    model = JointModel(
-        data.X, data.codes, n, plan.joint, plan.schedule, plan.tol, plan.max_iter, data.weight
+
+
+def _model(plan: Plan, data: Labelled, task: Task) -> ExactModel | JointModel:
+    """The model of one problem."""
+    method = plan.schedule, plan.tol, plan.max_iter
+    if plan.joint:
+        return JointModel(
+            data.X, task.labels, len(data.classes), plan.joint, *method, weight=data.weight
+        )
+    return ExactModel(
+        data.X if len(task.rows) == len(data.codes) else data.X[task.rows],
+        task.labels,
+        plan.rule,
+        *method,
+        fold_noise=plan.fold_noise,
+        weights=UNIT if data.weight is None else Observations(data.weight[task.rows]),
+        place=data.place,
     )
-    model.check(plan.start.kernel)
-    with blas_threads(size), shown_log(plan.verbose):
-        options = _options(plan, [model], [before[0] if before else None])
-        training = train([model], rng=rng, **options)
-    return Joint(n, [JointFit("all classes", np.arange(len(data.codes)), model, training, 0)])

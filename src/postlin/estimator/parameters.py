@@ -1,7 +1,7 @@
-"""The parameters of a classifier, checked in one place, and the plan that follows from them."""
+"""The parameters of a classifier are checked here, and become the plan of a fit."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, NamedTuple, Protocol
 
@@ -10,10 +10,9 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, Kernel, WhiteKernel
 
 from postlin import likelihoods, rules, schedules
-from postlin._typing import Array
 from postlin._validation import as_object, check_tolerance
 from postlin.estimator import strategies
-from postlin.estimator.strategies import OneVsOne
+from postlin.estimator.fits import Fit
 from postlin.kernels import can_split, split_white
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.search import Callback
@@ -33,20 +32,20 @@ def default_kernel() -> Kernel:
 class SparsePlan(NamedTuple):
     """How to fit with inducing points."""
 
-    inducing: int | np.ndarray  # how many points, or where they are
+    inducing: int | np.ndarray  # the number of points, or the points
     learn_inducing: bool
     coarse_rows: int | None
     checkpoint: str | os.PathLike[str] | None
-    seed: int | None  # the random state, where it is a number
+    seed: int | None  # the random state, if it is a number
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to fit: the method, where to start, how to search."""
+    """How to fit: the method, the starting hyperparameters, and how to search for better ones."""
 
     start: Hyperparameters
     rule: Rule
-    joint: JointRule | None  # the rule for all classes jointly, where that is asked for
+    joint: JointRule | None  # the rule if all classes are fitted jointly
     multi_class: str
     shared: bool  # whether classes share their hyperparameters
     schedule: Schedule
@@ -55,31 +54,25 @@ class Plan:
     fold_noise: bool
     tol: float
     max_iter: int
-    callback: Callback | None
-    keep_on_interrupt: bool
-    verbose: int
-    sparse: SparsePlan | None = None
+    sparse: SparsePlan | None
+    # these change no result, and are no part of the settings
+    callback: Callback | None = field(repr=False)
+    keep_on_interrupt: bool = field(repr=False)
+    verbose: int = field(repr=False)
 
     @property
     def settings(self) -> str:
-        """Everything that the result depends on beside the data, as text."""
-        kernel, likelihood = self.start.kernel, self.start.likelihood
-        sparse = None if self.sparse is None else self.sparse._replace(checkpoint=None)
-        if sparse is not None and np.ndim(sparse.inducing):
-            sparse = sparse._replace(inducing=np.asarray(sparse.inducing).tolist())
-        parameters = [  # of a kernel to the last digit; those that are kernels have theirs here too
-            f"{name}={value.tolist() if isinstance(value, np.ndarray) else value!r}"
-            for name, value in sorted(kernel.get_params().items())
-        ]
-        parts = [type(kernel).__name__, *parameters, likelihood, self.rule, sparse]
+        """All settings that the result of a fit with inducing points depends on, as text."""
+        assert self.sparse is not None
+        points = np.asarray(self.sparse.inducing).tolist()
+        sparse = self.sparse._replace(checkpoint=None, inducing=points)
         optimizer = getattr(self.optimizer, "__qualname__", self.optimizer)
-        classes = [self.multi_class, self.shared]
-        options = [optimizer, self.n_restarts, self.fold_noise, self.tol, self.max_iter, *classes]
-        return repr([*parts, *map(str, options), self.start.theta.tolist()])
-
-    def without_search(self) -> "Plan":
-        """The plan that keeps the starting hyperparameters."""
-        return replace(self, optimizer=None)
+        parameters = [  # to the last digit, which the repr of a kernel does not show
+            f"{name}={value.tolist() if isinstance(value, np.ndarray) else value!r}"
+            for name, value in sorted(self.start.kernel.get_params().items())
+        ]
+        plan = replace(self, optimizer=optimizer, sparse=sparse)
+        return repr([plan, parameters, self.start.theta.tolist()])
 
     def among(self, classes: np.ndarray) -> "Plan":
         """The plan for these classes; in a joint fit with separate kernels each class gets a copy."""
@@ -88,30 +81,31 @@ class Plan:
                 f"y holds one class only, {classes[0]}; a classifier needs examples of two classes."
             )
         if len(classes) == 2:
-            return replace(self, joint=None, multi_class=OneVsOne.name, shared=False)
+            return replace(self, joint=None, multi_class="one_vs_one", shared=False)
         if self.joint is None:
             return self
-        kernel = self.start.kernel
-        if not self.shared:
-            kernel = CompoundKernel([clone(kernel) for _ in classes])
+        one = self.start.kernel
+        kernel = one if self.shared else CompoundKernel([clone(one) for _ in classes])
         return replace(self, start=Hyperparameters(kernel, Softmax()))
 
-    def start_after(self, theta: Array | None) -> Hyperparameters:
+    def start_after(self, earlier: Fit | None) -> Hyperparameters:
         """The starting hyperparameters: those of an earlier fit, if there is one."""
-        if theta is None:
-            return self.start
-        return self.start.inside(theta[: len(self.start.theta)])
+        n = len(self.start.theta)
+        return self.start.inside(earlier.hyperparameters.theta[:n]) if earlier else self.start
 
 
 class Parameters(Protocol):
-    """The parameters of a ``GPClassifier``, as a user sets them: anything."""
+    """A ``GPClassifier`` as it is before ``fit``: its parameters can be anything that a user passes."""
+
+    n_features_in_: int
+    feature_names_in_: np.ndarray
 
     def __getattr__(self, name: str) -> Any:
-        """A parameter."""
+        """The parameter of this name."""
 
 
 def plan_of(model: Parameters) -> Plan:
-    """The parameters of a ``GPClassifier``, checked as far as they can be without data."""
+    """Check the parameters of a ``GPClassifier``, as far as that needs no data, and make a plan."""
     if isinstance(model.kernel, CompoundKernel):
         raise ValueError("kernel cannot be a CompoundKernel")
     if not (model.kernel is None or isinstance(model.kernel, Kernel)):
@@ -123,10 +117,9 @@ def plan_of(model: Parameters) -> Plan:
     likelihood = as_object(model.likelihood, likelihoods.REGISTRY, BinaryLikelihood, "likelihood")
     if model.fold_noise not in (True, False, "auto"):
         raise ValueError(f"fold_noise must be True, False or 'auto', got {model.fold_noise!r}.")
-    fold_noise = model.fold_noise is True or (
-        model.fold_noise == "auto" and bool(likelihood.free) and can_split(kernel)
-    )
-    if fold_noise:  # which makes every likelihood differentiable
+    learns = bool(likelihood.free)
+    fold_noise = learns and can_split(kernel) if model.fold_noise == "auto" else bool(model.fold_noise)
+    if fold_noise:  # a likelihood with noise is always differentiable, as rules may need it to be
         split_white(kernel)
     else:
         rule.check(likelihood)
@@ -148,10 +141,10 @@ def plan_of(model: Parameters) -> Plan:
         fold_noise,
         model.tol,
         model.max_iter_predict,
+        _sparse(model, kernel),
         model.callback,
         model.keep_on_interrupt,
         model.verbose,
-        _sparse(model, kernel),
     )
 
 
@@ -166,15 +159,14 @@ def _sparse(model: Parameters, kernel: Kernel) -> SparsePlan | None:
         return None
     check_inducing(model.inducing)
     _check_sparse(model, kernel)
-    rows = model.coarse_rows
-    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, Integral) or rows < 1):
+    rows, path, state = model.coarse_rows, model.checkpoint, model.random_state
+    if not (rows is None or (_is_integer(rows) and rows >= 1)):
         raise ValueError(f"coarse_rows must be a positive integer or None, got {rows!r}.")
+    if not (path is None or isinstance(path, str | os.PathLike)):
+        raise ValueError(f"checkpoint must be a path or None, got {path!r}.")
     coarse = None if rows is None else int(rows)
-    if not (model.checkpoint is None or isinstance(model.checkpoint, str | os.PathLike)):
-        raise ValueError(f"checkpoint must be a path or None, got {model.checkpoint!r}.")
-    state = model.random_state
     seed = int(state) if isinstance(state, Integral) else None
-    return SparsePlan(model.inducing, bool(model.learn_inducing), coarse, model.checkpoint, seed)
+    return SparsePlan(model.inducing, bool(model.learn_inducing), coarse, path, seed)
 
 
 def _check_sparse(model: Parameters, kernel: Kernel) -> None:
@@ -195,38 +187,41 @@ def _check_sparse(model: Parameters, kernel: Kernel) -> None:
         )
     if not kernel.requires_vector_input:
         raise ValueError(
-            f"inducing points need a kernel on rows of numbers, and {kernel} is on others."
+            f"inducing points need a kernel on rows of numbers, and {kernel} takes other inputs."
         )
 
 
 def _check_options(model: Parameters) -> None:
+    """Raise ``ValueError`` for values that an option cannot have."""
     check_tolerance(model.tol, model.max_iter_predict, "max_iter_predict")
+    restarts, jobs = model.n_restarts_optimizer, model.n_jobs
     if not (model.optimizer is None or callable(model.optimizer) or model.optimizer in OPTIMIZERS):
         names = ", ".join(map(repr, OPTIMIZERS))
         raise ValueError(f"optimizer must be {names}, a callable or None, got {model.optimizer!r}.")
-    restarts = model.n_restarts_optimizer
-    if isinstance(restarts, bool) or not isinstance(restarts, Integral) or restarts < 0:
+    if not (_is_integer(restarts) and restarts >= 0):
         raise ValueError(f"n_restarts_optimizer must be 0 or more, got {restarts!r}.")
     if not (model.callback is None or callable(model.callback)):
         raise ValueError(f"callback must be a function or None, got {model.callback!r}.")
-    jobs = model.n_jobs
-    if not (jobs is None or (isinstance(jobs, Integral) and not isinstance(jobs, bool) and jobs != 0)):
+    if not (jobs is None or (_is_integer(jobs) and jobs != 0)):
         raise ValueError(
             f"n_jobs must be None or an integer other than 0 (-1: all processors), got {jobs!r}."
         )
-    if model.multi_class not in (*strategies.REGISTRY, "joint"):
-        names = ", ".join(map(repr, (*strategies.REGISTRY, "joint")))
+    if model.multi_class not in strategies.REGISTRY:
+        names = ", ".join(map(repr, strategies.REGISTRY))
         raise ValueError(f"multi_class must be one of {names}, got {model.multi_class!r}.")
 
 
+def _is_integer(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def check_inducing(inducing: Any) -> None:
-    """Raise ``ValueError`` unless this is a number of points or an array of them."""
-    is_number = isinstance(inducing, Integral) and not isinstance(inducing, bool)
+    """Raise ``ValueError`` unless this is a positive number of points or an array of points."""
     try:
         shape = np.shape(inducing)
     except ValueError:  # rows of different lengths
         shape = ()
-    if not (inducing >= 1 if is_number else len(shape) == 2):
+    if not (inducing >= 1 if _is_integer(inducing) else len(shape) == 2):
         shown = f"shape {shape}" if shape else repr(inducing)
         raise ValueError(
             "inducing must be None, a positive number of points or an array (points, features), got "

@@ -1,4 +1,4 @@
-"""From what a user passes to ``fit`` to rows that can be fitted: validated, labelled, weighted."""
+"""Data that are passed to ``fit`` are validated and become labelled, weighted rows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,57 +11,52 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from postlin._typing import Array
 from postlin._validation import check_weights, is_dask, is_source
+from postlin.estimator.parameters import Parameters
 from postlin.linalg.arrays import Place, on_host, place_named, place_of
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """The rows that count, with the indices of their classes and their weights (None: one each)."""
+    """The rows of positive weight."""
 
     X: np.ndarray
-    codes: np.ndarray
+    codes: np.ndarray  # for each row the index of its label in ``classes``
     classes: np.ndarray
-    weight: Array | None
-    kept: np.ndarray  # which of the rows given these are
+    weight: Array | None  # None if all weights are one
+    kept: np.ndarray  # the indices of the rows among those passed to ``fit``
     place: Place
     n_jobs: int | None
 
-    @property
-    def observed(self) -> tuple[np.ndarray, np.ndarray, Array | None]:
-        """What is known of the rows after the fit: which they are, their classes and weights."""
-        return self.kept, self.codes, self.weight
 
-
-def read(model: Any, X: Any, y: Any, sample_weight: Any) -> Labelled:
-    """The rows that a classifier is given for exact inference, in memory."""
+def read(model: Parameters, X: object, y: object, sample_weight: object) -> Labelled:
+    """Validate the data passed to ``fit`` for exact inference, and drop rows of weight zero."""
     if is_dask(X) or is_source(X):
         raise ValueError(
             f"exact inference needs all rows in memory, and X is a {type(X).__name__}: set inducing, "
             "for example inducing=500."
         )
     place = place_of(X) if model.device is None else place_named(model.device)
-    X, y = validated(model, model.kernel, X, y, reset=True)
-    check_classification_targets(y)
-    weight = _weights(model.class_weight, X, y, sample_weight)
+    rows, labels = validated(model, model.kernel, X, y, reset=True)
+    check_classification_targets(labels)
+    weight = _weights(model.class_weight, rows, labels, sample_weight)
     kept = np.flatnonzero(weight > 0)
-    if len(kept) < len(y):
-        X, y, weight = X[kept], y[kept], weight[kept]
-    classes, codes = np.unique(y, return_inverse=True)
+    if len(kept) < len(labels):
+        rows, labels, weight = rows[kept], labels[kept], weight[kept]
+    classes, codes = np.unique(labels, return_inverse=True)
     ones = (weight == 1.0).all()
-    rows = np.copy(X) if model.copy_X_train else X
+    rows = np.copy(rows) if model.copy_X_train else rows
     return Labelled(rows, codes, classes, None if ones else weight, kept, place, model.n_jobs)
 
 
-def validated(model: Any, kernel: Kernel | None, *data: Any, reset: bool) -> Any:
+def validated(model: object, kernel: Kernel | None, *data: object, reset: bool) -> Any:
     """Rows, and labels if they are given, as scikit-learn validates them for the kernel."""
-    data = tuple(map(on_host, data))
-    if kernel is None or kernel.requires_vector_input:
-        return validate_data(model, *data, reset=reset, dtype=np.float64)
-    return validate_data(model, *data, reset=reset, dtype=None, ensure_2d=False)
+    vectors = kernel is None or kernel.requires_vector_input
+    options = {"dtype": np.float64} if vectors else {"dtype": None, "ensure_2d": False}
+    return validate_data(model, *map(on_host, data), reset=reset, **options)
 
 
-def _weights(class_weight: Any, X: np.ndarray, y: np.ndarray, sample_weight: Any) -> Array:
-    """The weight of each row."""
+def _weights(class_weight: object, X: np.ndarray, y: np.ndarray, sample_weight: object) -> Array:
+    """The weight of each row: that of the row itself, times that of its class."""
     weight = np.ones(len(y))
     if sample_weight is not None:
         given = _check_sample_weight(on_host(sample_weight), X, dtype=np.float64)

@@ -1,12 +1,12 @@
-"""What a fit with inducing points leaves, and its predictions of two classes."""
+"""The fit of two classes with inducing points, and its predictions."""
 
 from dataclasses import fields
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
 from postlin._typing import Array, Marginals, override
-from postlin.estimator.fits import BinaryFit, draws, within_range
+from postlin.estimator.fits import BinaryFit, draws
 from postlin.inference.sparse.evidence import SparseApproximation
 from postlin.inference.sparse.passes import RowMarginals
 from postlin.inference.sparse.posterior import State
@@ -19,30 +19,30 @@ from postlin.streaming.views import SourceRows
 
 
 class Each(NamedTuple):
-    """What one more pass tells of each row that was used, in the order of the rows."""
+    """What one more pass finds for each row that was used, in the order of the rows."""
 
     row: np.ndarray  # its index in the data
     y: Array
     weight: Array
     marginal: Marginals
-    cavity: Marginals
+    cavity: Marginals  # the marginal without the row's own label
 
 
 class SparseFit(BinaryFit):
-    """A posterior of two classes by way of inducing points; no row is part of it.
+    """A posterior of two classes with inducing points, which holds no training rows.
 
-    It answers questions about rows as long as it knows where they are, which a copy from a file or from
-    another process does not.
+    Answers about single training rows take a pass over the data. A copy from a file or from another
+    process cannot give them, because it does not know where the data are.
     """
 
     model: SparseModel
+    approximation_: SparseApproximation
     takes_passes: ClassVar[bool] = True
 
     def __init__(
         self, name: str, model: SparseModel, training: Training[State], k: int, spread: Array
     ) -> None:
-        """``spread`` holds the features' standard deviations."""
-        self._n = model.n_rows
+        """``spread`` holds the standard deviations of the features."""
         self.spread = spread
         self._each: Each | None = None
         super().__init__(name, range(model.n_rows), model, training, k)
@@ -54,32 +54,13 @@ class SparseFit(BinaryFit):
 
     @property
     @override
-    def approximation_(self) -> SparseApproximation:
-        found = super().approximation_
-        assert isinstance(found, SparseApproximation)
-        return found
-
-    @property
-    @override
-    def size(self) -> int:
-        return len(self._kept[1])
-
-    @property
-    @override
     def inducing_points_(self) -> Array:
         return self.model.points_at(self.hyperparameters)
 
     @property
     @override
     def latent_likelihood(self) -> BinaryLikelihood:
-        likelihood = self.approximation_.method.likelihood
-        assert isinstance(likelihood, BinaryLikelihood)
-        return likelihood
-
-    @property
-    @override
-    def n_rows(self) -> int:
-        return self._n
+        return cast(BinaryLikelihood, self.approximation_.method.likelihood)
 
     @override
     def row_numbers(self, kept: np.ndarray | None) -> np.ndarray:
@@ -87,33 +68,17 @@ class SparseFit(BinaryFit):
 
     @property
     @override
-    def effort(self) -> str:
-        return f"passes: {self.record.n_iter}"
-
-    @property
-    @override
-    def remark(self) -> str:
-        folded = super().remark
-        return f"{len(self.inducing_points_)} inducing points{', ' if folded else ''}{folded}"
-
-    @property
-    @override
     def X_train_(self) -> np.ndarray:
-        raise AttributeError("a fit with inducing points keeps no rows: X_train_ is not there.")
+        raise AttributeError("a fit with inducing points keeps no rows, so it has no X_train_.")
 
     @property
     @override
     def y_train_(self) -> np.ndarray:
-        raise AttributeError("a fit with inducing points keeps no labels: y_train_ is not there.")
+        raise AttributeError("a fit with inducing points keeps no labels, so it has no y_train_.")
 
     @override
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
-        with blas_threads(self.size), np.errstate(over="ignore", invalid="ignore"):
-            parts = [
-                self.approximation_.posterior.predict(X[i : i + CHUNK]) for i in range(0, len(X), CHUNK)
-            ]
-        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return within_range(Marginals(mean, variance))
+        return Marginals(*self._in_blocks(X, CHUNK, self.approximation_.posterior.predict))
 
     @override
     def sample(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState) -> Array:
@@ -121,17 +86,13 @@ class SparseFit(BinaryFit):
             return draws(*self.approximation_.posterior.predict_jointly(X), n_samples, rng)
 
     @override
-    def spectral_radius(self) -> float:
-        raise AttributeError("the spectral radius is not known with inducing points.")
-
-    @override
     def log_marginal_likelihood(self, *args: Any, **kwargs: Any) -> float | tuple[float, Array]:
         if args or kwargs:
-            self._rows()  # which are needed at other hyperparameters
+            self._rows()  # inference at other hyperparameters needs them
         return super().log_marginal_likelihood(*args, **kwargs)
 
     def each(self) -> Each:
-        """What the model makes of each row that was used, with and without its label."""
+        """The marginals and cavities of the rows used, from one pass over the data."""
         if self._each is None:
             found = self.approximation_
             self._each = Each(*self._rows().gather(RowMarginals(found.posterior, found.method)))
@@ -152,7 +113,7 @@ class SparseFit(BinaryFit):
 
     @override
     def site_strengths(self) -> tuple[Array, Array]:
-        """τ and the size of ν − τ m, from what a row's own label adds to its cavity."""
+        """τ and |ν − τ m|, from the differences between marginals and cavities."""
         (m, v), (m_c, v_c) = self.each().marginal, self.each().cavity
         tau = 1.0 / v - 1.0 / v_c
         return tau, np.abs(m / v - m_c / v_c - tau * m)
@@ -163,4 +124,4 @@ class SparseFit(BinaryFit):
 
     @override
     def _left_out(self) -> Array:
-        return self.cavity_log_probabilities()  # one row of very many moves no other
+        return self.cavity_log_probabilities()  # one row among very many moves no other site

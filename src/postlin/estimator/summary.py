@@ -1,17 +1,22 @@
-"""A fit in a few lines, as text and as HTML for notebooks."""
+"""A summary of a fit in a few lines, as text and as HTML for notebooks."""
 
+from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.utils import estimator_html_repr
 
-from postlin.estimator.diagnostics import Diagnostics, HardRow
+from postlin.estimator.diagnostics import HardRow
+from postlin.estimator.fits import Fit
 from postlin.kernels import kernels_of
 
-#: Rows, over all problems, up to which leave-one-out predictions are made for a summary.
+if TYPE_CHECKING:
+    from postlin.estimator.findings import Findings
+
+#: A summary makes leave-one-out predictions for at most so many rows, summed over the problems.
 _FEW_ROWS = 500
-#: Problems shown one by one; of more only the first.
+#: A summary shows at most so many problems, and as many kernels of a problem.
 _SHOWN = 12
 
 _STYLE = (
@@ -23,49 +28,38 @@ _STYLE = (
 )
 
 
-def _facts(model: Any) -> list[tuple[str, str]]:
-    """What is true of the whole fit."""
+def _facts(model: "Findings") -> list[tuple[str, str]]:
+    """Names and values of what describes the whole fit."""
     fits = model._estimators
-    labels = ", ".join(str(label) for label in model.classes_[:6])
-    more = ", …" if model.n_classes_ > 6 else ""
-    counts = f"{model._n_rows} rows, {model.n_classes_} classes ({labels}{more})"
-    first = fits[0].model
-    schedule = [] if fits[0].takes_passes else [first.schedule.name]
-    kinds = [first.rule.name, fits[0].likelihood_.name, *schedule]
-    remark = [fits[0].remark] if fits[0].remark else []
-    method = ", ".join([kind.replace("_", " ") for kind in kinds] + remark)
-    if len(fits) > 1:
+    first = fits[0]
+    labels = ", ".join(map(str, model.classes_[:6])) + (", …" if model.n_classes_ > 6 else "")
+    kinds = [first.model.rule.name, first.likelihood_.name]
+    if first.takes_passes:
+        kinds.append(f"{len(first.inducing_points_)} inducing points")
+    else:
+        kinds.append(first.model.schedule.name)
+    kinds += ["white noise in the likelihood"] if getattr(first.model, "fold_noise", False) else []
+    kinds += ["all classes jointly"] if model._decomposition.name == "joint" else []
+    method = ", ".join(kind.replace("_", " ") for kind in kinds)
+    mean = "mean " if len(fits) > 1 else ""
+    if mean:
         method += f"; {model._decomposition.name.replace('_', ' ')}, {len(fits)} problems"
-    evidence = "log evidence" if len(fits) == 1 else "mean log evidence"
-    return [
-        ("data", counts),
+    facts = [
+        ("data", f"{model._n_rows} rows, {model.n_classes_} classes ({labels})"),
         ("method", method),
-        (evidence, f"{model.log_marginal_likelihood_value_:.4f}"),
-        *(_left_out(model) if _is_cheap(fits) else []),
-        ("inference", "converged" if model.converged_ else "NOT CONVERGED"),
+        (f"{mean}log evidence", f"{model.log_marginal_likelihood_value_:.4f}"),
     ]
-
-
-def _is_cheap(fits: Any) -> bool:
-    """Whether leave-one-out predictions are there already, or take no time."""
     few = sum(fit.n_rows for fit in fits) <= _FEW_ROWS
-    return all(fit.has_left_out or (few and not fit.takes_passes) for fit in fits)
+    if all(fit._loo is not None or (few and not fit.takes_passes) for fit in fits):
+        _, codes, weight = model._rows()
+        error = np.average(np.argmax(model.loo_predict_proba_, axis=1) != codes, weights=weight)
+        facts.append(("leave-one-out log score", f"{model.loo_log_score_:.4f}"))
+        facts.append(("leave-one-out error", f"{error:.4f}"))
+    return [*facts, ("inference", "converged" if model.converged_ else "NOT CONVERGED")]
 
 
-def _left_out(model: Any) -> list[tuple[str, str]]:
-    return [
-        ("leave-one-out log score", f"{model.loo_log_score_:.4f}"),
-        ("leave-one-out error", f"{_loo_error(model):.4f}"),
-    ]
-
-
-def _loo_error(model: Any) -> float:
-    wrong = np.argmax(model.loo_predict_proba_, axis=1) != model._codes
-    return float(np.average(wrong, weights=model._weight))
-
-
-def _kernel(model: Any, fit: Any) -> str:
-    """What was learned; where every class has a kernel of its own, a line for each."""
+def _kernel(model: "Findings", fit: Fit) -> str:
+    """The learned kernel and likelihood parameters; a line for each class with its own kernel."""
     parts = kernels_of(fit.kernel_)
     if len(parts) == 1:
         free = (f", {name} = {getattr(fit.likelihood_, name):.3g}" for name in fit.likelihood_.free)
@@ -75,35 +69,40 @@ def _kernel(model: Any, fit: Any) -> str:
     return "\n".join(lines[:_SHOWN] + more)
 
 
-def _problems(model: Any) -> list[tuple[str, str, str, str]]:
-    """Name, kernel, log evidence and state of each problem."""
+def _problems(model: "Findings") -> tuple[list[tuple[str, str, str, str]], str]:
+    """Name, kernel, log evidence and state of the problems that are shown, and a word on the rest."""
+    rows = [
+        (
+            fit.name,
+            _kernel(model, fit),
+            f"{fit.log_marginal_likelihood_value_:.4f}",
+            f"{'yes' if fit.record.converged else 'NO'}, {fit.effort}",
+        )
+        for fit in model._estimators[:_SHOWN]
+    ]
+    rest = len(model._estimators) - _SHOWN
+    return rows, f"and {rest} problems more" if rest > 0 else ""
+
+
+def _hard(model: "Findings") -> list[HardRow]:
+    """The rows of lowest leave-one-out probability, if there is one problem with its rows in memory."""
     found = model.diagnostics_
-    rows = []
-    for d in found if isinstance(found, list) else [found]:
-        state = f"{'yes' if d.converged else 'NO'}, {d.fit.effort}"
-        evidence = f"{d.fit.log_marginal_likelihood_value_:.4f}"
-        rows.append((d.fit.name, _kernel(model, d.fit), evidence, state))
-    return rows
+    if isinstance(found, list) or found.fit.takes_passes:
+        return []
+    return found.hard_rows(5)
 
 
-def _hard(model: Any) -> list[HardRow]:
-    """The rows of lowest leave-one-out probability, with two classes."""
-    found = model.diagnostics_
-    at_hand = isinstance(found, Diagnostics) and not found.fit.takes_passes
-    return found.hard_rows(5) if at_hand else []
-
-
-def as_text(model: Any) -> str:
-    """Lines for a terminal."""
+def as_text(model: "Findings") -> str:
+    """The summary for a terminal."""
     facts = _facts(model)
     width = max(len(name) for name, _ in facts)
     lines = [type(model).__name__, *(f"  {name:{width}}  {value}" for name, value in facts)]
-    problems = _problems(model)
-    for name, kernel, evidence, state in problems[:_SHOWN]:
+    problems, rest = _problems(model)
+    for name, kernel, evidence, state in problems:
         lines += [f"  {name}", *(f"    {line}" for line in kernel.splitlines())]
         lines.append(f"    log evidence {evidence}; converged: {state}")
-    if len(problems) > _SHOWN:
-        lines.append(f"  and {len(problems) - _SHOWN} problems more")
+    if rest:
+        lines.append(f"  {rest}")
     hard = _hard(model)
     if hard:
         lines.append("  hardest rows (probability of their label without them, from the cavities)")
@@ -111,32 +110,25 @@ def as_text(model: Any) -> str:
     return "\n".join(lines)
 
 
-def as_html(model: Any) -> str:
-    """scikit-learn's diagram, and tables below it where the model is fitted."""
+def as_html(model: "Findings") -> str:
+    """scikit-learn's diagram, with tables below it if the model is fitted."""
     diagram: str = estimator_html_repr(model)
     if not hasattr(model, "base_estimator_"):
         return diagram
-    parts = [_table("", (), _facts(model))]
+    problems, rest = _problems(model)
     head = ("problem", "kernel", "log evidence", "converged")
-    problems = _problems(model)
-    rest = len(problems) - _SHOWN
-    parts.append(_table("Hyperparameters", head, problems[:_SHOWN]))
-    if rest > 0:
-        parts.append(f"<p>and {rest} problems more</p>")
+    parts = [_table("", (), _facts(model)), _table("Hyperparameters", head, problems)]
+    if rest:
+        parts.append(f"<p>{rest}</p>")
     hard = [(row.row, f"{row.loo_probability:.4f}", f"{row.pull:.3g}") for row in _hard(model)]
     if hard:
-        parts.append(
-            _table(
-                "Hardest rows",
-                ("row", "probability of its label without it, from the cavity", "pull"),
-                hard,
-            )
-        )
+        columns = ("row", "probability of its label without it, from the cavity", "pull")
+        parts.append(_table("Hardest rows", columns, hard))
     return f'{diagram}{_STYLE}<div class="postlin-summary">{"".join(parts)}</div>'
 
 
-def _table(caption: str, head: tuple[str, ...], rows: list[Any]) -> str:
-    def line(cells: Any, tag: str) -> str:
+def _table(caption: str, head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    def line(cells: Iterable[object], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
 
     body = "".join(line(row, "td") for row in rows)

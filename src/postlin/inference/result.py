@@ -103,6 +103,10 @@ class Approximation(ABC, Generic[Start]):
         """Whether inference ended so far from a fixed point that its evidence is unusable."""
         return False
 
+    def spectral_radius(self) -> float:
+        """The spectral radius of the undamped map at the solution, which exact inference knows."""
+        raise AttributeError("the spectral radius is not known with inducing points.")
+
     @property
     def n_iter(self) -> int:
         """The number of iterations."""

@@ -15,8 +15,8 @@ from postlin.exceptions import ImproperCavityError
 from postlin.inference.exact.evidence import ExactApproximation
 from postlin.inference.exact.problem import ExactProblem
 from postlin.inference.solver import solve
-from postlin.linalg.arrays import copied, on_host
-from postlin.linalg.triangles import diagonal_of, panels
+from postlin.linalg.arrays import copied, diagonal_of, on_host
+from postlin.linalg.triangles import panels
 from postlin.rules.sites import Sites, SiteView
 from postlin.schedules import Schedule
 

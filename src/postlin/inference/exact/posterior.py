@@ -62,9 +62,9 @@ class GaussianPosterior(Posterior):
     @cached_property
     def _marginals(self) -> tuple[Array, Array]:
         """Variances and 1 − τv given all sites."""
-        variance, gap = self._from_positive
         if self._downdate is None:
-            return variance, gap
+            return self._factor.marginals()
+        variance, gap = self._from_positive
         tau, widening = self.sites.tau, self._downdate.widening
         variance = variance + widening
         return variance, np.where(tau > 0, gap - tau * widening, 1.0 - tau * variance)

@@ -18,7 +18,8 @@ from scipy.linalg import blas, lapack
 
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError
-from postlin.linalg.triangles import diagonal_of, mirror, panels
+from postlin.linalg.arrays import diagonal_of
+from postlin.linalg.triangles import mirror, panels
 from postlin.rules.sites import Sites, SiteView
 
 #: An outer block holds this many of the schedule's blocks.

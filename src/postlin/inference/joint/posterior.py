@@ -15,9 +15,9 @@ from scipy.linalg import blas
 from postlin._typing import Array, override
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.contract import Posterior
+from postlin.linalg.arrays import diagonal_of
 from postlin.linalg.blocks import BlockCorrelation, BlockFactor, root_of, symmetric, times, transposed
 from postlin.linalg.threads import in_batches
-from postlin.linalg.triangles import diagonal_of
 from postlin.rules.sites import Sites
 
 
