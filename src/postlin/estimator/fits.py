@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
@@ -212,6 +212,12 @@ class Fit(ABC):
             gradient = found.value_and_gradient()[1] if eval_gradient else None
         self.model.forget()
         return value if gradient is None else (value, gradient)
+
+
+def starts_from(before: Sequence[Fit | None], models: Sequence[Model[Any]]) -> list[Any]:
+    """What inference can start from: the solutions of earlier fits of as many rows, else None."""
+    pairs = zip(before, models, strict=True)
+    return [b.approximation_.start if b and b.n_rows == m.n_rows else None for b, m in pairs]
 
 
 class BinaryFit(Fit):

@@ -1,22 +1,21 @@
 """From labelled rows to fits: the one place where data, parameters and models meet."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
 
 from postlin._validation import MATRICES, check_memory
-from postlin.estimator.fits import ExactFit, Fit
+from postlin.estimator.fits import ExactFit, Fit, starts_from
 from postlin.estimator.joint_fit import JointFit
 from postlin.estimator.parameters import Plan
 from postlin.estimator.reading import Labelled
 from postlin.estimator.strategies import REGISTRY, Strategy, Task
 from postlin.kernels import check_kernel, matrices_held
-from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.joint_model import JointModel
-from postlin.learning.models import ExactModel, Model, Start
-from postlin.learning.search import Training, shown_log, train
+from postlin.learning.models import ExactModel
+from postlin.learning.search import shown_log, train
 from postlin.linalg.threads import blas_threads
 from postlin.rules.weights import UNIT, Observations
 
@@ -90,36 +89,14 @@ def _fit(
     before: Sequence[Fit | None],
 ) -> list[Fit]:
     """Fit problems that share their hyperparameters."""
-    with blas_threads(_size(plan, data)):
+    with blas_threads(_size(plan, data)), shown_log(plan.verbose):
         models = [_model(plan, data, task) for task in tasks]
         for model in models:
             model.check(plan.start.kernel)
-        training = learn(plan, models, plan.start_after(before[0]), before, rng)
+        at, starts = plan.start_after(before[0]), starts_from(before, models)
+        training = train(models, at, rng=rng, starts=starts, **plan.search)
     kind = JointFit if plan.joint else ExactFit
     return [kind(t.name, t.rows, models[k], training, k) for k, t in enumerate(tasks)]
-
-
-def learn(
-    plan: Plan,
-    models: Sequence[Model[Start]],
-    at: Hyperparameters,
-    before: Sequence[Fit | None],
-    rng: np.random.RandomState,
-    search: Callable[..., Training[Start]] = train,
-) -> Training[Start]:
-    """Search for the hyperparameters from ``at``; inference starts from earlier fits of equal size."""
-    pairs = zip(before, models, strict=True)
-    with shown_log(plan.verbose):
-        return search(
-            models,
-            at,
-            plan.optimizer,
-            restarts=plan.n_restarts,
-            rng=rng,
-            starts=[b.approximation_.start if b and b.n_rows == m.n_rows else None for b, m in pairs],
-            callback=plan.callback,
-            keep_on_interrupt=plan.keep_on_interrupt,
-        )
 
 
 def _model(plan: Plan, data: Labelled, task: Task) -> ExactModel | JointModel:

@@ -42,9 +42,14 @@ class JointFit(Fit):
     @override
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
         """Means (n, C) and variances (n, C) of the classes' latent values at each row."""
+        mean, covariance = self.latent_mean_and_covariance(X)
+        return Marginals(mean, np.einsum("ncc->nc", covariance))
+
+    def latent_mean_and_covariance(self, X: np.ndarray) -> tuple[Array, Array]:
+        """Means (n, C) and covariances (n, C, C) of the classes' latent values at each row."""
         mean, covariance = self._contrasts(X)
         H = self.approximation_.problem.H
-        return Marginals(mean @ H.T, np.einsum("ncc->nc", H @ covariance @ H.T))
+        return mean @ H.T, H @ covariance @ H.T
 
     @override
     def log_probabilities(self, X: np.ndarray) -> Array:

@@ -88,6 +88,16 @@ class Plan:
         kernel = one if self.shared else CompoundKernel([clone(one) for _ in classes])
         return replace(self, start=Hyperparameters(kernel, Softmax()))
 
+    @property
+    def search(self) -> dict[str, Any]:
+        """The arguments of ``train`` that the parameters set."""
+        return {
+            "optimizer": self.optimizer,
+            "restarts": self.n_restarts,
+            "callback": self.callback,
+            "keep_on_interrupt": self.keep_on_interrupt,
+        }
+
     def start_after(self, earlier: Fit | None) -> Hyperparameters:
         """The starting hyperparameters: those of an earlier fit, if there is one."""
         n = len(self.start.theta)

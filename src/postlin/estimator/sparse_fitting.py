@@ -14,16 +14,15 @@ from sklearn.utils.validation import validate_data
 
 from postlin._typing import Array
 from postlin._validation import is_dask
-from postlin.estimator.fits import Fit
-from postlin.estimator.fitting import learn
+from postlin.estimator.fits import Fit, starts_from
 from postlin.estimator.parameters import Parameters, Plan
 from postlin.estimator.sparse_fit import SparseFit
 from postlin.estimator.strategies import REGISTRY, Strategy
-from postlin.inference.sparse.posterior import inducing_points
+from postlin.inference.sparse.posterior import State, inducing_points
 from postlin.learning.checkpoint import Checkpoint, RememberingModel
 from postlin.learning.coarse import train_sparse
 from postlin.learning.hyperparameters import WithPoints
-from postlin.learning.search import train
+from postlin.learning.search import Training, shown_log, train
 from postlin.learning.sparse_model import TOL, SparseModel
 from postlin.linalg.arrays import on_host
 from postlin.linalg.threads import blas_threads, threads
@@ -182,7 +181,9 @@ def _fit(
     watched: list[SparseModel] = list(models)
     if checkpoint is not None:
         watched = [RememberingModel(**vars(m), checkpoint=checkpoint, name=n) for n, m, _ in group]
-    training = learn(plan, watched, at, before, rng, search)
+    with shown_log(plan.verbose):
+        starts = starts_from(before, models)
+        training: Training[State] = search(watched, at, rng=rng, starts=starts, **plan.search)
     if checkpoint is not None:
         checkpoint.finish(names)
     spread = data.survey.sample.std(axis=0)

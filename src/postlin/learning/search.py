@@ -107,7 +107,7 @@ class Search(Generic[Start]):
         key = _key(theta)
         if key not in self._known:
             tol = max(self._exact, min(self._loosest, self._loose * self._steepness))
-            found = self._evaluated(theta, self._exact if self._steepness < _FLAT else tol)
+            found = self._evaluate(theta, self._exact if self._steepness < _FLAT else tol)
             if found is None:
                 return -_HOPELESS, np.zeros_like(theta)
             self._known[key] = found
@@ -118,7 +118,7 @@ class Search(Generic[Start]):
     def value(self, theta: Array) -> float:
         """Minus the log evidence alone, exactly."""
         known = self._known.get(_key(theta))
-        found = known or self._evaluated(theta, self._exact, slope=False)
+        found = known or self._evaluate(theta, self._exact, with_gradient=False)
         return -_HOPELESS if found is None else found[0]
 
     def again(self, theta: Array, loss: float) -> tuple[float, Array] | None:
@@ -130,30 +130,33 @@ class Search(Generic[Start]):
         if loss > self._doubts.get(key, 0.0):
             return None
         lowest, self._lowest = self._lowest, np.inf
-        found = self._evaluated(theta, self._exact)
+        found = self._evaluate(theta, self._exact)
         if found is None:
             self._lowest, self._doubts[key] = lowest, 0.0
             return None
         self._known[key] = value, slope = found
         return value, slope.copy()
 
-    def _evaluated(self, theta: Array, tol: float, slope: bool = True) -> tuple[float, Array] | None:
-        """The result of ``_evaluate``, or None if there is no posterior at theta."""
-        try:
-            return self._evaluate(theta, tol, slope)
-        except NotPositiveDefiniteError:
-            logger.debug("theta %s: no posterior", theta)
-            return None
+    def _evaluate(
+        self, theta: Array, tol: float, *, with_gradient: bool = True
+    ) -> tuple[float, Array] | None:
+        """Minus the log evidence and its gradient, by inference to the tolerance ``tol``.
 
-    def _evaluate(self, theta: Array, tol: float, with_gradient: bool) -> tuple[float, Array]:
-        """Minus the log evidence and its gradient, by inference to the tolerance ``tol``."""
+        None means that there is no posterior at theta, or no finite evidence.
+        """
         self._last = None  # before the next takes as much memory
         here = self.hyperparameters.at(theta)
         total, slope, doubt = 0.0, np.zeros(len(theta) if with_gradient else 0), 0.0
         starts: list[Start | None] = []
         fits: list[Approximation[Start]] = []
         for model, path in zip(self.models, self.paths, strict=True):
-            found, value, gradient = self._solve(model, here, path.predict(theta), tol, with_gradient)
+            try:
+                found, value, gradient = self._solve(
+                    model, here, path.predict(theta), tol, with_gradient
+                )
+            except NotPositiveDefiniteError:
+                logger.debug("theta %s: no posterior", theta)
+                return None
             logger.debug("theta %s: log evidence %.6f (%s)", theta, value, found.effort)
             total -= value
             slope -= gradient
@@ -163,7 +166,8 @@ class Search(Generic[Start]):
                 fits.append(found)  # the result, if the search ends here
             del found  # before the next takes as much memory
         if not (np.isfinite(total) and np.isfinite(slope).all()):
-            raise NotPositiveDefiniteError("the evidence or its gradient is not finite.")
+            logger.debug("theta %s: the evidence or its gradient is not finite", theta)
+            return None
         self._remember(theta, total, starts)
         if len(fits) == len(self.models):
             self._last = _key(theta), fits

@@ -186,13 +186,15 @@ def diagonal_of(A: Matrix) -> Matrix:
 
 def add_to_diagonal(A: Matrix, values: Array | float) -> None:
     """Add numbers to the diagonal of a square matrix in place."""
+    is_ours = isinstance(A, np.ndarray) or isinstance(values, float)
     entries = diagonal_of(A)
-    entries += float(values) if isinstance(values, float) else place_of(A).put(values)
+    entries += values if is_ours else place_of(A).put(values)
 
 
 def set_diagonal(A: Matrix, values: Array | float) -> None:
     """Write numbers onto the diagonal of a square matrix in place."""
-    diagonal_of(A)[:] = float(values) if isinstance(values, float) else place_of(A).put(values)
+    is_ours = isinstance(A, np.ndarray) or isinstance(values, float)
+    diagonal_of(A)[:] = values if is_ours else place_of(A).put(values)
 
 
 def column_products(A: Matrix, B: Matrix) -> Matrix:

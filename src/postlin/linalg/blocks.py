@@ -16,6 +16,7 @@ class BlockFactor(Cholesky):
     def __init__(self, B: Array, n: int) -> None:
         """Take over the array of B − I, of which only the lower triangle is read."""
         self._n, self._D = n, len(B) // n
+        clear_corners(B)
         clear_corners(B, self._D)
         super().__init__(B)
 

@@ -11,7 +11,15 @@ from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.linalg.arrays import Matrix, diagonal, diagonal_of, on_host, place_of
 from postlin.linalg.threads import FEW_ROWS
-from postlin.linalg.triangles import Cholesky, gains_before, lower_panels, mirror, panels, times
+from postlin.linalg.triangles import (
+    Cholesky,
+    clear_corners,
+    gains_before,
+    lower_panels,
+    mirror,
+    panels,
+    times,
+)
 
 #: The number of columns of a panel in a product, the fastest of those measured.
 _WIDE = 176
@@ -161,6 +169,7 @@ class Factor(Cholesky):
             part = scaled[rows, columns]
             np.multiply(K.T[rows, columns], root[rows, None], out=part)
             part *= root[columns]
+        clear_corners(scaled)
         return scaled
 
     def whiten_cross(self, cross: Matrix) -> Matrix:

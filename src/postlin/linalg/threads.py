@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,7 +51,7 @@ def blas_threads(n: int) -> Iterator[None]:
 
 def threads() -> int:
     """How many threads BLAS would use now."""
-    return max((library.num_threads for library in _libraries()), default=1)
+    return max(map(attrgetter("num_threads"), _libraries()), default=1)
 
 
 @cache
@@ -89,6 +90,7 @@ def in_batches(work: Callable[[slice], Result], n: int, entries: int) -> list[Re
         return list(pool.map(work, parts))
 
 
+@cache
 def slices(n: int, width: int) -> list[slice]:
     """Consecutive slices of n indices, each of the given width except perhaps the last."""
     return [slice(first, min(first + width, n)) for first in range(0, n, width)]

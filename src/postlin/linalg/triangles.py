@@ -167,7 +167,7 @@ class Cholesky:
     _panels = staticmethod(lower_panels)
 
     def __init__(self, A: Matrix) -> None:
-        """Take over the array of A, of which only the lower triangle is read."""
+        """Take over the array of A: its lower triangle, with zeros above it in the panels."""
         self._added = np.array(arrays.diagonal(A))
         arrays.add_to_diagonal(A, 1.0)
         self._array, failed = self._factorised(A)
@@ -180,7 +180,6 @@ class Cholesky:
 
     def _factorised(self, B: Matrix) -> tuple[Matrix, int]:
         """The array with L in its lower triangle, and 0 if B has such a factor."""
-        clear_corners(B)
         factor, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=0)
         return factor, failed
 
