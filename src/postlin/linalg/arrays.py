@@ -186,15 +186,20 @@ def diagonal_of(A: Matrix) -> Matrix:
 
 def add_to_diagonal(A: Matrix, values: Array | float) -> None:
     """Add numbers to the diagonal of a square matrix in place."""
-    is_ours = isinstance(A, np.ndarray) or isinstance(values, float)
     entries = diagonal_of(A)
-    entries += values if is_ours else place_of(A).put(values)
+    entries += _values_for(A, values)
 
 
 def set_diagonal(A: Matrix, values: Array | float) -> None:
     """Write numbers onto the diagonal of a square matrix in place."""
-    is_ours = isinstance(A, np.ndarray) or isinstance(values, float)
-    diagonal_of(A)[:] = values if is_ours else place_of(A).put(values)
+    diagonal_of(A)[:] = _values_for(A, values)
+
+
+def _values_for(A: Matrix, values: Array | float) -> Matrix:
+    """Values that can be combined with A: a plain number, or a vector where A is."""
+    if isinstance(values, float):
+        return float(values)
+    return values if isinstance(A, np.ndarray) else place_of(A).put(values)
 
 
 def column_products(A: Matrix, B: Matrix) -> Matrix:
