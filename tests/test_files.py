@@ -275,3 +275,15 @@ def test_a_write_that_fails_leaves_the_old_file(model, content, tmp_path, monkey
         postlin.save(model, path)
     assert path.read_bytes() == content
     assert os.listdir(tmp_path) == ["m"]
+
+
+def test_a_checkpoint_of_an_earlier_layout_names_both_versions(tmp_path):
+    about = json.dumps({"format": 1, "fingerprint": "of 0.1.0", "content": {}}).encode()
+    np.savez(tmp_path / "c.npz", about=np.frombuffer(about, np.uint8))
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    model = GPClassifier(inducing=3, checkpoint=tmp_path / "c.npz")
+    message = (
+        r"is a checkpoint of postlin 0\.1\.0 in format 1, and postlin \S+ reads format \d+: remove it"
+    )
+    with pytest.raises(postlin.CheckpointError, match=message):
+        model.fit(X, X[:, 0] > 0)
