@@ -13,6 +13,7 @@ import warnings
 from itertools import product
 
 import numpy as np
+from convergence import LENGTH_SCALES, LIKELIHOODS, METHODS, VARIANCES
 from joblib import Parallel, delayed
 from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
@@ -20,17 +21,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 from postlin import GPClassifier, infer
 from postlin.datasets import NAMES, load, whiten
 
-VARIANCES = (1e-2, 1.0, 1e2, 1e4)
-LENGTH_SCALES = (0.1, 0.5, 2.0, 8.0, 30.0)
-LIKELIHOODS = ("probit", "logit", "noisy_threshold")
-METHODS = {
-    "PPL": ("pl", "parallel"),
-    "SPL": ("pl", "sequential"),
-    "PEP": ("ep", "parallel"),
-    "SEP": ("ep", "sequential"),
-    "L": ("laplace", "parallel"),
-}
-#: Rows that are predicted, and that learn.
+#: Rows that are predicted.
 NEW = slice(0, None, 7)
 
 
