@@ -55,7 +55,7 @@ class HardRow(NamedTuple):
     row: int  # its index in the data passed to ``fit``
     loo_probability: float  # the probability of its label, predicted from all other rows
     site_precision: float  # τ: how strongly its label holds the latent value
-    pull: float  # |ν − τ m|: how strongly its label moves the posterior mean
+    pull: float  # the size of ν − τ m: how strongly its label moves the posterior mean
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ class Fit(ABC):
 
     @abstractmethod
     def site_strengths(self) -> tuple[Array, Array]:
-        """The precision of each row's site, and the size of its pull |ν − τ m|."""
+        """The precision of each row's site, and the size of its pull ν − τ m."""
 
     def loo_log_probabilities(self) -> Array:
         """Leave-one-out ``log_probabilities`` of the rows used, computed once."""

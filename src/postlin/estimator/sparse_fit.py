@@ -113,7 +113,7 @@ class SparseFit(BinaryFit):
 
     @override
     def site_strengths(self) -> tuple[Array, Array]:
-        """τ and |ν − τ m|, from the differences between marginals and cavities."""
+        """τ and the size of ν − τ m, from the differences between marginals and cavities."""
         (m, v), (m_c, v_c) = self.each().marginal, self.each().cavity
         tau = 1.0 / v - 1.0 / v_c
         return tau, np.abs(m / v - m_c / v_c - tau * m)
