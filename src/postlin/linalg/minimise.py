@@ -21,6 +21,8 @@ _FIRST, _KNOWN, _LONGEST = 1.0, 0.3, 1.5
 _SOME, _HALF, _MOST = 1e-3, 0.5, 0.7
 #: Steps shorter than this end the search, since rounding dominates.
 _SHORTEST = 1e-8
+#: Parameters of size one or less that differ by this may be equal but for rounding.
+_ROUNDING = 1e-14
 #: A model with less curvature than this along a step is not updated.
 _NO_CURVATURE = 1e-100
 #: A model with a larger condition number than this is discarded.
@@ -94,7 +96,8 @@ def minimise(
         steepest = float(np.abs(slope[free]).max(initial=0.0))
         if length < _SHORTEST or (promised <= least and steepest <= flat):
             return Minimum(x, value, None)
-        new_value, new_slope = objective(x + step)
+        moved = _within(x + step, low, high)
+        new_value, new_slope = objective(moved)
         loss = new_value - value
         if loss > least and (known := again(x, loss)) is not None:
             value, slope = known
@@ -107,7 +110,7 @@ def minimise(
         elif success < _HALF:
             radius = length * _shrinkage(float(slope @ step), float(new_slope @ step))
         if success > _SOME:
-            x, value, slope = x + step, new_value, new_slope
+            x, value, slope = moved, new_value, new_slope
     return Minimum(x, value, f"no convergence after {max_evaluations} evaluations")
 
 
@@ -131,6 +134,12 @@ def _step(model: Array | None, slope: Array, free: np.ndarray, low: Array, high:
             break
         free = free & (room > part)
     return step
+
+
+def _within(x: Array, low: Array, high: Array) -> Array:
+    """x, but a parameter that is a rounding error away from a bound is exactly there."""
+    error = _ROUNDING * np.maximum(1.0, np.abs(x))
+    return np.where(x >= high - error, high, np.where(x <= low + error, low, x))
 
 
 def _updated(model: Array | None, step: Array, change: Array, slope: Array) -> Array | None:
