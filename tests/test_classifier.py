@@ -309,18 +309,30 @@ Y2 = np.array([0, 1, 0, 1])
         ({"n_jobs": 0}, X2, Y2, "n_jobs must be None or an integer"),
         ({"likelihood": "noisy_threshold", "inference": "laplace"}, X2, Y2, "gradient is"),
         (
-            {"kernel": ConstantKernel(1.0, (2.0, 3.0)) * RBF(1.0)},
+            {"kernel": ConstantKernel(1.0, (3.0, 2.0)) * RBF(1.0)},
             X2,
             Y2,
-            r"bounds of k1__constant_value, \(2, 3\), exclude its start 1",
+            r"bounds of k1__constant_value, \(3, 2\), have no number between them",
         ),
-        ({"kernel": RBF([1.0, 50.0], (0.1, 10.0))}, X2, Y2, r"length_scale\[1\]"),
+        ({"kernel": RBF([1.0, 5.0], [(0.1, 10.0), (10.0, 0.1)])}, X2, Y2, r"length_scale\[1\]"),
         ({"kernel": RBF(1.0), "fold_noise": True}, X2, Y2, "fold_noise=True needs a kernel"),
     ],
 )
 def test_bad_input_gets_one_clear_sentence(options, X, y, message):
     with pytest.raises(ValueError, match=message):
         GPClassifier(**options).fit(X, y)
+
+
+def test_a_start_outside_its_bounds_is_moved_to_the_nearest_with_a_warning(data):
+    here = data("crab", 40)
+    kernel = ConstantKernel(1.0, (2.0, 3.0)) * RBF([1.0] * 5 + [50.0], (0.1, 10.0))
+    with pytest.warns(ConvergenceWarning) as record:
+        model = GPClassifier(kernel).fit(here.X, here.y)
+    (start,) = [str(w.message) for w in record if "starts with" in str(w.message)]
+    assert "k1__constant_value = 1 outside (2, 3) and k2__length_scale[5] = 50 outside" in start
+    assert record[0].filename == __file__
+    theta, _ = model.evidence_path_[0]
+    np.testing.assert_allclose(np.exp(theta), [2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 10.0])
 
 
 def test_wrong_number_of_features(fitted):

@@ -97,7 +97,7 @@ class Findings(ABC):
 
     def log_marginal_likelihood(
         self, theta: Array | None = None, eval_gradient: bool = False, clone_kernel: bool = True
-    ) -> float | tuple[float, Array]:
+    ) -> np.float64 | tuple[np.float64, Array]:
         """The log evidence at ``theta`` (None: the learned parameters), and its gradient on request.
 
         With several binary problems it is their mean, and ``theta`` holds the parameters of one kernel
@@ -105,7 +105,7 @@ class Findings(ABC):
         ``clone_kernel=False`` ``kernel_`` keeps the parameters ``theta``.
         """
         if theta is None and not eval_gradient:
-            return self.log_marginal_likelihood_value_
+            return np.float64(self.log_marginal_likelihood_value_)
         estimators = self._estimators
         learned = [e.hyperparameters.theta for e in estimators]
         n = len(learned[0])
@@ -122,10 +122,10 @@ class Findings(ABC):
             for estimator, part in zip(estimators, each, strict=True)
         ]
         if not eval_gradient:
-            return float(np.mean(answers))
+            return np.float64(np.mean(answers))
         values, gradients = zip(*answers, strict=True)
         together = np.concatenate(gradients) / len(estimators) if whole else np.mean(gradients, axis=0)
-        return float(np.mean(values)), together
+        return np.float64(np.mean(values)), together
 
     @property
     def approximation_(self) -> Approximation[Any]:

@@ -1,6 +1,7 @@
 """The parameters of a classifier are checked here, and become the plan of a fit."""
 
 import os
+import warnings
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, NamedTuple, Protocol
@@ -13,6 +14,7 @@ from postlin import likelihoods, rules, schedules
 from postlin._validation import as_object, check_tolerance
 from postlin.estimator import strategies
 from postlin.estimator.fits import Fit
+from postlin.exceptions import ConvergenceWarning
 from postlin.kernels import can_split, split_white
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.search import Callback
@@ -138,7 +140,7 @@ def plan_of(model: Parameters) -> Plan:
         check_joint(likelihood, model.inference, model.schedule, fold_noise)
     start = Hyperparameters(kernel, likelihood)
     if model.optimizer is not None and len(start.theta):
-        start.check_bounds(finite=model.n_restarts_optimizer > 0)
+        start = _inside(start, finite=model.n_restarts_optimizer > 0)
     return Plan(
         start,
         rule,
@@ -156,6 +158,22 @@ def plan_of(model: Parameters) -> Plan:
         model.keep_on_interrupt,
         model.verbose,
     )
+
+
+def _inside(start: Hyperparameters, *, finite: bool) -> Hyperparameters:
+    """The start, moved into the bounds with a warning, after a check of these."""
+    start.check_bounds(finite=finite)
+    outside = start.outside()
+    if not outside:
+        return start
+    warnings.warn(
+        ConvergenceWarning(
+            f"the kernel starts with {' and '.join(outside)}: the search begins at the nearest bound; "
+            "widen the bounds or change the start."
+        ),
+        stacklevel=4,  # the caller of ``fit``
+    )
+    return start.inside(start.theta)
 
 
 def _sparse(model: Parameters, kernel: Kernel) -> SparsePlan | None:

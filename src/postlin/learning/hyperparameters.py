@@ -86,16 +86,25 @@ class Hyperparameters:
         return self.at(np.clip(theta, *self.bounds.T))
 
     def check_bounds(self, *, finite: bool) -> None:
-        """Raise ``ValueError`` if the start is out of bounds, or bounds must be finite and are not."""
-        theta, bounds = self.theta, self.bounds
-        for k in np.flatnonzero((theta < bounds[:, 0]) | (theta > bounds[:, 1])):
+        """Raise ``ValueError`` if bounds hold no number, or must be finite and are not."""
+        bounds = self.bounds
+        for k in np.flatnonzero(~(bounds[:, 0] <= bounds[:, 1])):
             low, high = np.exp(bounds[k])
             raise ValueError(
-                f"the bounds of {self.names[k]}, ({low:g}, {high:g}), exclude its start "
-                f"{np.exp(theta[k]):g}: widen them or change the start."
+                f"the bounds of {self.names[k]}, ({low:g}, {high:g}), have no number between them: "
+                "give the lower bound first."
             )
         if finite and not np.isfinite(bounds).all():
             raise ValueError("restarts need finite bounds on every parameter to draw starts from.")
+
+    def outside(self) -> list[str]:
+        """Every parameter that is outside its bounds, in words."""
+        theta, bounds = self.theta, self.bounds
+        return [
+            f"{self.names[k]} = {np.exp(theta[k]):g} outside ({low:g}, {high:g})"
+            for k, (low, high) in enumerate(np.exp(bounds))
+            if not bounds[k, 0] <= theta[k] <= bounds[k, 1]
+        ]
 
     def at_bounds(self) -> list[str]:
         """A sentence about every parameter that is at one of its bounds."""
