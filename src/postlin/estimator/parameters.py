@@ -139,6 +139,7 @@ def plan_of(model: Parameters) -> Plan:
     if joint:
         check_joint(likelihood, model.inference, model.schedule, fold_noise)
     start = Hyperparameters(kernel, likelihood)
+    start.check()
     if model.optimizer is not None and len(start.theta):
         start = _inside(start, finite=model.n_restarts_optimizer > 0)
     return Plan(

@@ -26,13 +26,15 @@ class Hyperparameters:
     def theta(self) -> Array:
         """The logarithms of the free parameters: the kernel's in its order, then the likelihood's."""
         free = [getattr(self.likelihood, name) for name in self.likelihood.free]
-        return np.concatenate([self.kernel.theta, np.log(free)])
+        with np.errstate(divide="ignore", invalid="ignore"):  # ``check`` refuses what has no logarithm
+            return np.concatenate([self.kernel.theta, np.log(free)])
 
     @property
     def bounds(self) -> Array:
         """The bounds of ``theta``, an array (n, 2)."""
         free = np.log(list(self.likelihood.free.values())).reshape(-1, 2)
-        return np.concatenate([np.asarray(self.kernel.bounds, float).reshape(-1, 2), free])
+        with np.errstate(divide="ignore", invalid="ignore"):  # a lower bound of zero is none
+            return np.concatenate([np.asarray(self.kernel.bounds, float).reshape(-1, 2), free])
 
     @property
     def names(self) -> list[str]:
@@ -85,6 +87,14 @@ class Hyperparameters:
         """The hyperparameters at the point within the bounds that is nearest to theta."""
         return self.at(np.clip(theta, *self.bounds.T))
 
+    def check(self) -> None:
+        """Raise ``ValueError`` if a free parameter has no logarithm."""
+        for k in np.flatnonzero(~np.isfinite(self.theta)):
+            raise ValueError(
+                f"{self.names[k]} must be a positive number, since its logarithm is learned: change "
+                "or fix it."
+            )
+
     def check_bounds(self, *, finite: bool) -> None:
         """Raise ``ValueError`` if bounds hold no number, or must be finite and are not."""
         bounds = self.bounds
@@ -92,7 +102,7 @@ class Hyperparameters:
             low, high = np.exp(bounds[k])
             raise ValueError(
                 f"the bounds of {self.names[k]}, ({low:g}, {high:g}), have no number between them: "
-                "give the lower bound first."
+                "give two positive numbers, the lower first."
             )
         if finite and not np.isfinite(bounds).all():
             raise ValueError("restarts need finite bounds on every parameter to draw starts from.")
