@@ -66,7 +66,7 @@ def test_a_callback_sees_every_evaluation_in_order(two, optimizer, inference):
     np.testing.assert_allclose(seen[0].gradient, gradient, rtol=1e-2, atol=1e-2)
 
 
-@pytest.mark.filterwarnings("ignore:.*epsilon is at its lower bound")
+@pytest.mark.filterwarnings("ignore:.*lower bound of epsilon")
 def test_a_callback_without_gradients_and_with_a_learned_rate(two):
     watch = Watch()
     GPClassifier(KERNEL, optimizer="bfgs_finite_differences", callback=watch).fit(
@@ -236,11 +236,11 @@ def test_restarts_are_log_uniform_within_the_bounds(two):
     [
         (
             ConstantKernel(10.0, (5.0, 12.0)) * RBF(1.0, "fixed"),
-            "k1__constant_value is at its upper bound, 12: raise",
+            "rises at the upper bound of k1__constant_value, 12: widen",
         ),
         (
             ConstantKernel(1e3, "fixed") * RBF([3.0, 1.0], [(2.0, 20.0), (1e-3, 1e3)]),
-            r"k2__length_scale\[0\] is at its lower bound, 2: lower",
+            r"rises at the lower bound of k2__length_scale\[0\], 2: widen",
         ),
     ],
 )

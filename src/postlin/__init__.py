@@ -15,6 +15,7 @@ from postlin.exceptions import (
 )
 from postlin.inference.infer import infer
 from postlin.inference.result import Approximation
+from postlin.learning.hyperprior import ARDPrior
 from postlin.learning.search import Evaluation
 from postlin.rules import EP, PL, Laplace
 from postlin.rules.sites import Sites
@@ -28,6 +29,7 @@ __version__ = "0.2.0.dev0"
 __all__ = [
     "EP",
     "PL",
+    "ARDPrior",
     "Approximation",
     "CheckpointError",
     "ConvergenceWarning",

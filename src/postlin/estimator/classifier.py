@@ -14,12 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 from postlin._typing import Array
 from postlin._validation import is_dask, is_source
 from postlin.estimator.findings import Findings
-from postlin.estimator.fits import Fit
+from postlin.estimator.fits import Fit, one_warning
 from postlin.estimator.fitting import fit_classes
 from postlin.estimator.parameters import Plan, plan_of
 from postlin.estimator.reading import read, validated
 from postlin.inference.infer import TOL
 from postlin.kernels import alike
+from postlin.learning.hyperprior import ARDPrior, Hyperprior
 from postlin.learning.search import Callback
 from postlin.likelihoods import BinaryLikelihood
 from postlin.linalg.arrays import like, on_host
@@ -39,8 +40,9 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     Parameters
     ----------
-    kernel : scikit-learn kernel, default ``10.0 * RBF(1.0) + WhiteKernel(0.1, "fixed")``
-        The covariance function; its free parameters are learned by maximising the evidence.
+    kernel : scikit-learn kernel, default ``10.0 * RBF(√d) + WhiteKernel(0.1, "fixed")``
+        The covariance function; its free parameters are learned by maximising the evidence. The
+        default starts at the length scale √d, for d standardised features.
     likelihood : {"probit", "logit", "noisy_threshold"} or a likelihood object
         How a label depends on its latent value: p(y|f). ``NoisyThreshold(epsilon_bounds=(low, high))``
         learns its label-noise rate too.
@@ -57,6 +59,12 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         without bounds. A callable has scikit-learn's signature. None keeps the kernel as it is.
     n_restarts_optimizer : int, default 0
         The number of further starts of the optimiser, drawn log-uniformly within the bounds.
+    hyperprior : "auto", None, ``ARDPrior`` or callable, default "auto"
+        A prior of the hyperparameters, which the search maximises together with the evidence; the
+        reported evidence does not contain it. A callable maps the log-parameters to a log density and
+        its gradient. "auto" is ``ARDPrior()`` for kernels with a length scale for each feature, which
+        the evidence alone overfits, and none for others. With it, the search begins with equal length
+        scales.
     fold_noise : bool or "auto", default "auto"
         Move the kernel's white noise into the likelihood. The model stays the same, the latent
         function becomes the noise-free one, and PL with the noisy threshold becomes more accurate.
@@ -146,6 +154,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         schedule: str | Schedule = "parallel",
         optimizer: Optimizer | str | None = "bfgs",
         n_restarts_optimizer: int = 0,
+        hyperprior: str | ARDPrior | Hyperprior | None = "auto",
         fold_noise: bool | Literal["auto"] = "auto",
         tol: float = TOL,
         max_iter_predict: int = 100,
@@ -171,6 +180,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.schedule = schedule
         self.optimizer = optimizer
         self.n_restarts_optimizer = n_restarts_optimizer
+        self.hyperprior = hyperprior
         self.fold_noise = fold_noise
         self.tol = tol
         self.max_iter_predict = max_iter_predict
@@ -203,14 +213,14 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             if plan.sparse is None:
                 data = read(self, X, y, sample_weight)
                 classes, observed = data.classes, (data.kept, data.codes, data.weight)
-                plan = plan.among(classes)
+                plan = plan.suited(classes, data.X, data.weight)
                 strategy = fit_classes(plan, data, rng, self._before(plan, classes))
             else:
                 from postlin.estimator.sparse_fitting import fit_sparse, read_source  # only when needed
 
                 rows = read_source(self, X, y, sample_weight)
                 classes, observed = rows.survey.classes, None
-                plan = plan.among(classes)
+                plan = plan.suited(classes, rows.survey.sample, rows.survey.sample_weight)
                 strategy = fit_sparse(plan, rows, rng, self._before(plan, classes))
         except BaseException:
             for name in _FEATURES:  # a fit that fails leaves the last one whole, features included
@@ -222,10 +232,9 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._decomposition = strategy
         alone = len(strategy.estimators_) == 1
         self.base_estimator_ = strategy.estimators_[0] if alone else strategy
-        for fit in strategy.estimators_:
-            which = "" if alone else f"{fit.name}: "
-            for warning in fit.warnings():
-                warnings.warn(type(warning)(f"{which}{warning}"), stacklevel=2)
+        warning = one_warning(plan.remarks, strategy.estimators_)
+        if warning is not None:
+            warnings.warn(warning, stacklevel=2)
         return self
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -24,7 +24,7 @@ from postlin.estimator import fits, joint_fit, strategies
 from postlin.estimator.classifier import GPClassifier
 from postlin.exceptions import ModelFileError
 from postlin.inference import result
-from postlin.learning import hyperparameters, joint_model, models
+from postlin.learning import hyperparameters, hyperprior, joint_model, models
 from postlin.likelihoods.softmax import Softmax
 from postlin.rules import joint, weights
 
@@ -42,6 +42,7 @@ _TYPES: tuple[type, ...] = (
     joint_model.JointModel,
     hyperparameters.Hyperparameters,
     hyperparameters.WithPoints,
+    hyperprior.ARDPrior,
     result.Record,
     result.History,
     weights.Weights,

@@ -14,7 +14,7 @@ from postlin.inference.exact.evidence import ExactApproximation
 from postlin.inference.exact.leave_one_out import cavities, left_out
 from postlin.inference.result import Approximation
 from postlin.learning.models import ExactModel, Model
-from postlin.learning.search import Training
+from postlin.learning.training import Training
 from postlin.likelihoods import BinaryLikelihood
 from postlin.likelihoods.softmax import Softmax
 from postlin.linalg.arrays import Matrix
@@ -51,7 +51,7 @@ class Fit(ABC):
         self.hyperparameters = training.at
         self.log_marginal_likelihood_value_: float = found.log_evidence
         self.evidence_path_ = training.path
-        self.complaint = training.message
+        self.remarks = training.remarks()
         self.interrupted = training.interrupted
         self.record = found.record
         self._kept = found.kept
@@ -77,19 +77,8 @@ class Fit(ABC):
         return self._approximation
 
     def warnings(self) -> list[Warning]:
-        """The warnings to issue about the fit."""
-        texts = self.hyperparameters.at_bounds() if self.evidence_path_ else []
-        if self.complaint is not None:
-            texts = [
-                f"the optimiser did not converge ({self.complaint}); give it another start with "
-                "n_restarts_optimizer, or scale the features."
-            ]
-        if self.interrupted:
-            texts = [
-                "interrupted: the hyperparameters are the best found so far, after "
-                f"{len(self.evidence_path_)} evaluations; fit again with warm_start=True to go on."
-            ]
-        return self.model.warnings(self.record) + [ConvergenceWarning(text) for text in texts]
+        """What a user must be told about the fit."""
+        return self.model.warnings(self.record) + [ConvergenceWarning(text) for text in self.remarks]
 
     @property
     def size(self) -> int:
@@ -212,6 +201,24 @@ class Fit(ABC):
             gradient = found.value_and_gradient()[1] if eval_gradient else None
         self.model.forget()
         return value if gradient is None else (value, gradient)
+
+
+def one_warning(remarks: Sequence[str], fits: Sequence[Fit]) -> Warning | None:
+    """One warning that says everything about the fits, each sentence once; None if all is well."""
+    kinds: set[type[Warning]] = {ConvergenceWarning} if remarks else set()
+    about: dict[str, list[str]] = {remark: [] for remark in remarks}
+    for fit in fits:
+        for warning in fit.warnings():
+            kinds.add(type(warning))
+            about.setdefault(str(warning), []).append(fit.name)
+    if not about:
+        return None
+    named = len(fits) > 1
+    texts = [f"{', '.join(who)}: {text}" if named and who else text for text, who in about.items()]
+    if len(texts) > 1:
+        texts = [f"({k}) {text}" for k, text in enumerate(texts, 1)]
+    kind = kinds.pop() if len(kinds) == 1 else ConvergenceWarning
+    return kind(" ".join(texts))
 
 
 def starts_from(before: Sequence[Fit | None], models: Sequence[Model[Any]]) -> list[Any]:

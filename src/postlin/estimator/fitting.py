@@ -15,7 +15,8 @@ from postlin.estimator.strategies import REGISTRY, Strategy, Task
 from postlin.kernels import check_kernel, matrices_held
 from postlin.learning.joint_model import JointModel
 from postlin.learning.models import ExactModel
-from postlin.learning.search import shown_log, train
+from postlin.learning.starts import constant_evidence
+from postlin.learning.training import shown_log, train
 from postlin.linalg.threads import blas_threads
 from postlin.rules.weights import UNIT, Observations
 
@@ -94,7 +95,11 @@ def _fit(
         for model in models:
             model.check(plan.start.kernel)
         at, starts = plan.start_after(before[0]), starts_from(before, models)
-        training = train(models, at, rng=rng, starts=starts, **plan.search)
+        name = tasks[0].name if len(tasks) == 1 else ""
+        weights = data.weight if data.weight is not None else np.ones(len(data.codes))
+        constant = [constant_evidence(task.labels, weights[task.rows]) for task in tasks]
+        guided = plan.guided(at, data.X, constant, warm=before[0] is not None)
+        training = train(models, at, rng=rng, starts=starts, name=name, **guided, **plan.search)
     kind = JointFit if plan.joint else ExactFit
     return [kind(t.name, t.rows, models[k], training, k) for k, t in enumerate(tasks)]
 

@@ -10,8 +10,8 @@ from postlin.estimator.fits import BinaryFit, draws
 from postlin.inference.sparse.evidence import SparseApproximation
 from postlin.inference.sparse.passes import RowMarginals
 from postlin.inference.sparse.posterior import State
-from postlin.learning.search import Training
 from postlin.learning.sparse_model import SparseModel
+from postlin.learning.training import Training
 from postlin.likelihoods import BinaryLikelihood
 from postlin.linalg.threads import blas_threads
 from postlin.streaming.chunks import CHUNK

@@ -22,14 +22,16 @@ from postlin.inference.sparse.posterior import State, inducing_points
 from postlin.learning.checkpoint import Checkpoint, RememberingModel
 from postlin.learning.coarse import train_sparse
 from postlin.learning.hyperparameters import WithPoints
-from postlin.learning.search import Training, shown_log, train
 from postlin.learning.sparse_model import TOL, SparseModel
+from postlin.learning.starts import constant_evidence
+from postlin.learning.training import Training, shown_log, train
 from postlin.linalg.arrays import on_host
 from postlin.linalg.threads import blas_threads, threads
 from postlin.streaming import engines, sources, survey, views
 
-#: The name of a binary problem, its model, and an earlier fit to start from.
-Job = tuple[str, SparseModel, Fit | None]
+#: The name of a binary problem, its model, an earlier fit to start from, and the log evidence of
+#: constant probabilities.
+Job = tuple[str, SparseModel, Fit | None, float]
 
 #: How far outside the data learned inducing points may lie, in ranges of each feature.
 _MARGIN = 0.1
@@ -145,7 +147,7 @@ def fit_sparse(
 def _jobs(
     plan: Plan, data: Surveyed, strategy: type[Strategy], Z: Array, before: Sequence[Fit]
 ) -> list[Job]:
-    """For each binary problem its name, its model, which is checked, and its earlier fit, if any."""
+    """The jobs of all binary problems, whose models are checked."""
     assert plan.sparse is not None
     classes = data.survey.classes
     tasks = strategy.tasks(classes, np.arange(len(classes)))  # as if there were one row of each class
@@ -157,8 +159,15 @@ def _jobs(
         tol, fold = max(plan.tol, TOL), plan.fold_noise
         model = SparseModel(rows, Z, plan.rule, tol, plan.max_iter, fold_noise=fold)
         model.check(plan.start.kernel, learn_points=plan.sparse.learn_inducing)
-        jobs.append((task.name, model, before[k] if len(before) == len(tasks) else None))
+        earlier = before[k] if len(before) == len(tasks) else None
+        jobs.append((task.name, model, earlier, _baseline(data, sign)))
     return jobs
+
+
+def _baseline(data: Surveyed, sign: Array) -> float:
+    """The log evidence of constant probabilities, if classes have these labels."""
+    used, factor = sign != 0, 1.0 if data.factor is None else data.factor
+    return constant_evidence(sign[used], (data.survey.used * factor)[used])
 
 
 def _fit(
@@ -170,7 +179,7 @@ def _fit(
 ) -> list[SparseFit]:
     """Fit problems that share their hyperparameters."""
     assert plan.sparse is not None
-    names, models, before = zip(*group, strict=True)
+    names, models, before, baselines = zip(*group, strict=True)
     at, Z = plan.start_after(before[0]), models[0].Z
     if not all(b is not None and np.array_equal(b.inducing_points_, Z) for b in before):
         before = (None,) * len(models)  # a state is of use with its own inducing points only
@@ -180,10 +189,14 @@ def _fit(
     search = train if few is None else partial(train_sparse, coarse_rows=few, seed=seed)
     watched: list[SparseModel] = list(models)
     if checkpoint is not None:
-        watched = [RememberingModel(**vars(m), checkpoint=checkpoint, name=n) for n, m, _ in group]
+        watched = [RememberingModel(**vars(m), checkpoint=checkpoint, name=n) for n, m, *_ in group]
     with shown_log(plan.verbose):
         starts = starts_from(before, models)
-        training: Training[State] = search(watched, at, rng=rng, starts=starts, **plan.search)
+        guided = plan.guided(at, data.survey.sample, baselines, warm=before[0] is not None)
+        name = names[0] if len(names) == 1 else ""
+        training: Training[State] = search(
+            watched, at, rng=rng, starts=starts, name=name, **guided, **plan.search
+        )
     if checkpoint is not None:
         checkpoint.finish(names)
     spread = data.survey.sample.std(axis=0)

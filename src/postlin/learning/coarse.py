@@ -5,16 +5,19 @@ the search on all rows begins there, with the curvature of the sample's evidence
 both scaled to all rows, and needs few evaluations.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from postlin._typing import Array
 from postlin.inference.sparse.posterior import State
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.search import Callback, Search, Training, logger, train
+from postlin.learning.search import Callback, Search, logger
 from postlin.learning.sparse_model import SparseModel
+from postlin.learning.starts import Guide
+from postlin.learning.training import Training, train
 from postlin.linalg.minimise import Optimizer
 
 #: The step of a log-parameter in the differences that measure curvature, and the least curvature used.
@@ -31,24 +34,27 @@ def train_sparse(
     coarse_rows: int | None = None,
     seed: int = 0,
     restarts: int = 0,
-    rng: np.random.RandomState,
     starts: Sequence[State | None],
     callback: Callback | None = None,
-    keep_on_interrupt: bool = False,
+    guide: Guide | None = None,
+    **options: Any,
 ) -> Training[State]:
     """Maximise the evidence, as ``train`` does.
 
     If ``coarse_rows`` is below the number of rows, a search on so many rows, drawn with the ``seed``,
     comes first and makes all the restarts. The callback is called in the second search only, whose
-    evidence is that of all rows.
+    evidence is that of all rows. Both searches have the other ``options`` of ``train``.
     """
-    search = partial(train, rng=rng, keep_on_interrupt=keep_on_interrupt)
+    search: Callable[..., Training[State]] = partial(train, **options)
     n = max(model.n_rows for model in models)
     if optimizer is None or coarse_rows is None or coarse_rows >= n:
-        return search(models, at, optimizer, restarts=restarts, starts=starts, callback=callback)
+        return search(
+            models, at, optimizer, restarts=restarts, starts=starts, callback=callback, guide=guide
+        )
     some = [model.on(model.rows.sample(coarse_rows, seed)) for model in models]
     logger.info("searching on %d of %d rows first (coarse_rows, seed %d)", coarse_rows, n, seed)
-    coarse = search(some, at, optimizer, restarts=restarts, starts=[None] * len(some))
+    cold = [None] * len(some)
+    coarse = search(some, at, optimizer, restarts=restarts, starts=cold, guide=guide)
     times = [model.n_rows / few.n_rows for model, few in zip(models, some, strict=True)]
     logger.info("continuing on all rows from %s", coarse.at.kernel)
     fine = search(
@@ -59,7 +65,8 @@ def train_sparse(
         callback=callback,
         curvature=None if coarse.interrupted else _curvature(some, coarse, max(times)),
     )
-    return fine._replace(interrupted=coarse.interrupted or fine.interrupted)
+    interrupted = coarse.interrupted or fine.interrupted
+    return fine._replace(interrupted=interrupted, blind=coarse.blind)
 
 
 def _curvature(some: Sequence[SparseModel], coarse: Training[State], times: float) -> Array | None:

@@ -30,6 +30,11 @@ class Hyperparameters:
             return np.concatenate([self.kernel.theta, np.log(free)])
 
     @property
+    def n_logarithms(self) -> int:
+        """The number of log-parameters with which ``theta`` begins; here it has no other entries."""
+        return len(self.theta)
+
+    @property
     def bounds(self) -> Array:
         """The bounds of ``theta``, an array (n, 2)."""
         free = np.log(list(self.likelihood.free.values())).reshape(-1, 2)
@@ -39,17 +44,31 @@ class Hyperparameters:
     @property
     def names(self) -> list[str]:
         """The name of each free parameter."""
+        of_kernel = [
+            name if size == 1 else f"{name}[{k}]"
+            for name, size in self.kernel_parameters
+            for k in range(size)
+        ]
+        return [*of_kernel, *self.likelihood.free]
+
+    @property
+    def kernel_parameters(self) -> list[tuple[str, int]]:
+        """The name and the number of elements of each free parameter of the kernel, in order."""
         parts = [("", self.kernel)]
         if isinstance(self.kernel, CompoundKernel):
             parts = [(f"kernel {k}: ", part) for k, part in enumerate(self.kernel.kernels)]
-        of_kernel = [
-            f"{prefix}{h.name}" if h.n_elements == 1 else f"{prefix}{h.name}[{k}]"
-            for prefix, part in parts
-            for h in part.hyperparameters
-            if not h.fixed
-            for k in range(h.n_elements)
+        free = [(name, h) for name, part in parts for h in part.hyperparameters if not h.fixed]
+        return [(f"{prefix}{h.name}", h.n_elements) for prefix, h in free]
+
+    def where(self, name: str) -> list[np.ndarray]:
+        """The indices in ``theta`` of each kernel parameter of this name, whatever its prefix."""
+        parameters = self.kernel_parameters
+        firsts = np.cumsum([0] + [size for _, size in parameters])
+        return [
+            np.arange(first, first + size)
+            for (full, size), first in zip(parameters, firsts, strict=False)
+            if full.split("__")[-1].split(": ")[-1] == name
         ]
-        return [*of_kernel, *self.likelihood.free]
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy finds the slots again."""
@@ -116,16 +135,11 @@ class Hyperparameters:
             if not bounds[k, 0] <= theta[k] <= bounds[k, 1]
         ]
 
-    def at_bounds(self) -> list[str]:
-        """A sentence about every parameter that is at one of its bounds."""
-        bounds = self.bounds
-        close = (np.abs(bounds - self.theta[:, None]) < _CLOSE) & (bounds[:, :1] < bounds[:, 1:])
-        return [
-            f"the optimal value found for {self.names[k]} is at its {('lower', 'upper')[side]} bound, "
-            f"{np.exp(bounds[k, side]):g}: {('lower', 'raise')[side]} the bound and fit again, or fix "
-            "the parameter."
-            for k, side in np.argwhere(close)
-        ]
+    def at_bounds(self) -> list[tuple[int, int]]:
+        """The index of every parameter at a bound, and the side: 0 for the lower, 1 for the upper."""
+        bounds = self.bounds[: self.n_logarithms]
+        near = np.abs(bounds - self.theta[: len(bounds), None]) < _CLOSE
+        return [(int(k), int(side)) for k, side in np.argwhere(near & (bounds[:, :1] < bounds[:, 1:]))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +162,11 @@ class WithPoints(Hyperparameters):
     @property
     def _rest(self) -> Hyperparameters:
         return Hyperparameters(self.kernel, self.likelihood)
+
+    @property
+    @override
+    def n_logarithms(self) -> int:
+        return len(self._rest.theta)
 
     def _with_points(self, rest: Array) -> Array:
         return np.concatenate([rest, self.points.ravel()])
@@ -185,7 +204,3 @@ class WithPoints(Hyperparameters):
     @override
     def check_bounds(self, *, finite: bool) -> None:
         self._rest.check_bounds(finite=finite)
-
-    @override
-    def at_bounds(self) -> list[str]:
-        return self._rest.at_bounds()

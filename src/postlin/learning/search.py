@@ -1,14 +1,14 @@
-"""Learning hyperparameters: maximise the evidence over the free log-parameters.
+"""The evidence as the objective of a search over the free log-parameters.
 
-``Search`` is the evidence as an objective. Inference starts from earlier results of the search, and its
-tolerance follows the slope, since far from the optimum few digits matter. If several models share their
-hyperparameters, the sum of their log evidences is maximised.
+``Search`` is the evidence as an objective, times a hyperprior if there is one. Inference starts from
+earlier results of the search, and its tolerance follows the slope, since far from the optimum few
+digits matter. If several models share their hyperparameters, the sum of their log evidences is
+maximised.
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple
 
 import numpy as np
@@ -17,15 +17,15 @@ from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.result import Approximation
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.models import Model, Path, Start
-from postlin.linalg.minimise import Minimum, Optimizer, minimise, optimise
+from postlin.learning.hyperprior import Hyperprior
+from postlin.learning.models import Model, Start
 
 logger = logging.getLogger("postlin")
 
 #: The log evidence that an optimiser gets where there is none.
 _HOPELESS = -1e100
 #: The tolerance of inference during a search, per unit of slope, and the loosest.
-_LOOSE, _LOOSEST = 3e-3, 1e-2
+_LOOSE, LOOSEST = 3e-3, 1e-2
 #: The factor of both if the likelihood is learned too, since its fixed points appear and disappear.
 _WARY = 0.1
 #: If the slope is less than this the search is about to end, and inference is exact at once.
@@ -54,7 +54,10 @@ Callback = Callable[[Evaluation], object]
 
 
 class Search(Generic[Start]):
-    """The objective of the optimisers: minus the log evidence, with warm starts along the path."""
+    """The objective of the optimisers: minus the log evidence and the log density of the hyperprior.
+
+    Inference starts from what it found along the path.
+    """
 
     def __init__(
         self,
@@ -63,18 +66,21 @@ class Search(Generic[Start]):
         starts: Sequence[Start | None],
         rough: bool,
         callback: Callback | None = None,
+        hyperprior: Hyperprior | None = None,
     ) -> None:
         self.models = models
         self.hyperparameters = hyperparameters
+        self.hyperprior = hyperprior
         self.paths = [model.path(start) for model, start in zip(models, starts, strict=True)]
         self.path: list[tuple[Array, float]] = []
         # values that are exact to second order only are enough for BFGS; others expect all digits
         rough = rough and max(model.n_rows for model in models) > _FEW
         part = _WARY if hyperparameters.likelihood.free else 1.0
         self._exact, self._loose = models[0].tol, part * _LOOSE
-        self._loosest = part * _LOOSEST if rough else self._exact
+        self._loosest = part * LOOSEST if rough else self._exact
         self._steepness = self._lowest = np.inf
         self._known: dict[bytes, tuple[float, Array]] = {}
+        self._values: dict[bytes, tuple[Array, float]] = {}  # the latest value at every point
         self._doubts: dict[bytes, float] = {}  # the possible error of each value that is not exact
         self._last: tuple[bytes, list[Approximation[Start]]] | None = None
         self._callback = callback
@@ -86,9 +92,13 @@ class Search(Generic[Start]):
         self._steepness = self._lowest = np.inf
 
     def best(self) -> Array:
-        """The point with the largest log evidence so far."""
-        latest = {_key(theta): (theta, value) for theta, value in self.path}
-        return max(latest.values(), key=lambda point: point[1])[0]
+        """The point with the lowest value so far."""
+        return min(self._values.values(), key=lambda point: point[1])[0]
+
+    def slope(self, theta: Array) -> Array | None:
+        """The slope at theta, if it is known."""
+        known = self._known.get(_key(theta))
+        return None if known is None else known[1]
 
     def at(self, theta: Array) -> list[Approximation[Start]]:
         """The approximations at theta, to the tolerance of the models.
@@ -103,7 +113,7 @@ class Search(Generic[Start]):
         return [model.infer(here, path.predict(theta)) for model, path in pairs]
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
-        """Minus the log evidence, and its gradient."""
+        """The objective and its gradient."""
         key = _key(theta)
         if key not in self._known:
             tol = max(self._exact, min(self._loosest, self._loose * self._steepness))
@@ -115,10 +125,10 @@ class Search(Generic[Start]):
         value, slope = self._known[key]
         return value, slope.copy()
 
-    def value(self, theta: Array) -> float:
-        """Minus the log evidence alone, exactly."""
+    def value(self, theta: Array, *, tol: float = 0.0) -> float:
+        """The objective alone, exactly or to the tolerance of inference ``tol``."""
         known = self._known.get(_key(theta))
-        found = known or self._evaluate(theta, self._exact, with_gradient=False)
+        found = known or self._evaluate(theta, max(tol, self._exact), with_gradient=False)
         return -_HOPELESS if found is None else found[0]
 
     def again(self, theta: Array, loss: float) -> tuple[float, Array] | None:
@@ -140,7 +150,7 @@ class Search(Generic[Start]):
     def _evaluate(
         self, theta: Array, tol: float, *, with_gradient: bool = True
     ) -> tuple[float, Array] | None:
-        """Minus the log evidence and its gradient, by inference to the tolerance ``tol``.
+        """The objective and its gradient, by inference to the tolerance ``tol``.
 
         None means that there is no posterior at theta, or no finite evidence.
         """
@@ -165,20 +175,38 @@ class Search(Generic[Start]):
             if found.is_clean and found.residual <= self._exact:
                 fits.append(found)  # the result, if the search ends here
             del found  # before the next takes as much memory
-        if not (np.isfinite(total) and np.isfinite(slope).all()):
+        log_density, by_density = self._log_density(theta)
+        value, uphill = total - log_density, slope - by_density[: len(slope)]
+        if not (np.isfinite(value) and np.isfinite(uphill).all()):
             logger.debug("theta %s: the evidence or its gradient is not finite", theta)
             return None
-        self._remember(theta, total, starts)
+        self._remember(theta, value, starts)
         if len(fits) == len(self.models):
             self._last = _key(theta), fits
         self._doubts[_key(theta)] = doubt if tol > self._exact else 0.0
+        self._values[_key(theta)] = np.array(theta), value
         self.path.append((np.array(theta), -total))
         if self._callback is not None:
             number, names = len(self.path), self.hyperparameters.names
             by_theta = -slope if with_gradient else None
             seconds = time.perf_counter() - self._began
             self._callback(Evaluation(number, self.path[-1][0], names, -total, by_theta, seconds))
-        return total, slope
+        return value, uphill
+
+    def _log_density(self, theta: Array) -> tuple[float, Array]:
+        """The log density of the hyperprior at theta and its gradient; it is flat for points."""
+        gradient, n = np.zeros(len(theta)), self.hyperparameters.n_logarithms
+        if self.hyperprior is None:
+            return 0.0, gradient
+        value, slope = self.hyperprior(np.array(theta[:n]))
+        if np.shape(value) != () or np.shape(slope) != (n,):
+            raise ValueError(
+                f"hyperprior must return a number and a gradient of {n} numbers, one for each of "
+                f"{', '.join(self.hyperparameters.names[:n])}; got shapes {np.shape(value)} and "
+                f"{np.shape(slope)}."
+            )
+        gradient[:n] = slope
+        return float(value), gradient
 
     def _solve(
         self,
@@ -223,78 +251,3 @@ class Search(Generic[Start]):
 
 def _key(theta: Array) -> bytes:
     return np.asarray(theta, float).tobytes()
-
-
-class Training(NamedTuple, Generic[Start]):
-    """The best hyperparameters found, the approximations there, and how the search went.
-
-    ``path`` holds the log-parameters and the log evidence of every evaluation, in order; ``message``
-    says why the optimiser did not converge, or is None.
-    """
-
-    at: Hyperparameters
-    best: list[Approximation[Start]]
-    message: str | None
-    path: list[tuple[Array, float]]
-    interrupted: bool = False
-
-
-def train(
-    models: Sequence[Model[Start]],
-    at: Hyperparameters,
-    optimizer: Optimizer | str | None,
-    *,
-    restarts: int = 0,
-    rng: np.random.RandomState,
-    starts: Sequence[Start | None],
-    callback: Callback | None = None,
-    keep_on_interrupt: bool = False,
-    curvature: Array | None = None,
-) -> Training[Start]:
-    """Maximise the evidence from the hyperparameters ``at``, and from random ones in the restarts.
-
-    The first inference of each model begins at its item of ``starts``. ``curvature`` is the Hessian of
-    minus the log evidence at ``at``, if it is known. With ``keep_on_interrupt`` Ctrl-C ends the search
-    at the best point so far.
-    """
-    search = Search(models, at, starts, optimizer == "bfgs", callback)
-    if optimizer is None or len(at.theta) == 0:
-        return Training(at.at(at.theta), search.at(at.theta), None, [])
-    ends: list[tuple[Minimum, list[Path[Start]]]] = []
-    interrupted = False
-    try:
-        for k, theta in enumerate([*at.starts, *(at.drawn(rng) for _ in range(restarts))]):
-            if k > 0:
-                search.restart()
-                curvature = None  # which was that at the first start
-            bounds, worth = at.bounds, models[0].worth
-            if optimizer == "bfgs":
-                end = minimise(search, theta, bounds, worth, curvature=curvature, again=search.again)
-            else:
-                end = optimise(search, theta, bounds, optimizer, worth)
-            ends.append((end, search.paths))
-        found, search.paths = min(ends, key=lambda end: end[0].value)
-    except KeyboardInterrupt:
-        if not keep_on_interrupt or not search.path:
-            raise
-        found, interrupted = Minimum(search.best(), np.nan, None), True
-    fits, there = search.at(found.x), at.at(found.x)
-    value = sum(fit.log_evidence for fit in fits)
-    logger.info("%s: log evidence %.6f after %d evaluations", there.kernel, value, len(search.path))
-    return Training(there, fits, found.message, search.path, interrupted)
-
-
-@contextmanager
-def shown_log(verbose: int) -> Iterator[None]:
-    """Show the log on standard error, unless the application has handlers of its own."""
-    if not verbose or logger.hasHandlers():
-        yield
-        return
-    handler, level = logging.StreamHandler(), logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)

@@ -21,6 +21,9 @@ _FIRST, _KNOWN, _LONGEST = 1.0, 0.3, 1.5
 _SOME, _HALF, _MOST = 1e-3, 0.5, 0.7
 #: Steps shorter than this end the search, since rounding dominates.
 _SHORTEST = 1e-8
+#: The slope above which a parameter passes its soft bound. Where the variance of a kernel grows without
+#: bound, its slope halves in every log-unit or faster, so that less than 0.1 is left to gain below.
+_FALLING = 0.05
 #: Parameters of size one or less that differ by this may be equal but for rounding.
 _ROUNDING = 1e-14
 #: A model with less curvature than this along a step is not updated.
@@ -58,11 +61,15 @@ class Worth(NamedTuple):
 
 
 class Minimum(NamedTuple):
-    """Where the search ended, the value there, and a message if it did not converge."""
+    """Where the search ended, the value there, and a message if it did not converge.
+
+    ``curvature`` is the model of the Hessian that the search has made, if it has.
+    """
 
     x: Array
     value: float
     message: str | None
+    curvature: Array | None = None
 
 
 def minimise(
@@ -73,19 +80,22 @@ def minimise(
     *,
     curvature: Array | None = None,
     again: Again = lambda x, loss: None,
+    soft: Array | float = np.inf,
     max_evaluations: int = 500,
 ) -> Minimum:
     """Minimise from x, given the curvature there if it is known.
 
     Where values are inexact, ``again`` recomputes the one at the best point: if that is too low by
-    error, no other point would ever seem better.
+    error, no other point would ever seem better. A parameter that has reached its ``soft`` upper bound
+    goes on only if it is worth it: a value that falls slowly would take many steps for little.
     """
-    low, high = bounds.T
-    x = np.clip(np.array(x, float), low, high)
+    low, top = bounds.T
+    x = np.clip(np.array(x, float), low, top)
     value, slope = objective(x)
     model = curvature
     radius = _FIRST if model is None else _KNOWN
     for _ in range(max_evaluations - 1):
+        high = np.minimum(top, np.where(x < soft, soft, np.where(slope < -_FALLING, np.inf, x)))
         free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
         step = _step(model, slope, free, np.maximum(low - x, -radius), np.minimum(high - x, radius))
         # the gain that the model predicts
@@ -95,7 +105,7 @@ def minimise(
         flat = worth.slope if model is not None else min(worth.slope, least)
         steepest = float(np.abs(slope[free]).max(initial=0.0))
         if length < _SHORTEST or (promised <= least and steepest <= flat):
-            return Minimum(x, value, None)
+            return Minimum(x, value, None, model)
         moved = _within(x + step, low, high)
         new_value, new_slope = objective(moved)
         loss = new_value - value
@@ -162,7 +172,8 @@ def _updated(model: Array | None, step: Array, change: Array, slope: Array) -> A
         seen = float(step @ change)
     update: Array = np.outer(change, change) / seen - np.outer(along, along) / expected
     model = model + update
-    return model if np.linalg.cond(model) < _CONDITION else None
+    usable = np.isfinite(model).all() and np.linalg.cond(model) < _CONDITION
+    return model if usable else None
 
 
 def _shrinkage(slope_before: float, slope_after: float) -> float:

@@ -3,6 +3,7 @@
 from typing import Literal, get_args
 
 from postlin.estimator.classifier import GPClassifier
+from postlin.estimator.parameters import default_kernel
 from postlin.likelihoods import BinaryLikelihood, Logit, NoisyThreshold, Probit
 from postlin.rules.binary import EP, PL, Laplace, Rule
 from postlin.schedules import Parallel, Sequential
@@ -58,6 +59,7 @@ def make_classifier(
         way = multi_class or "one_vs_rest"
         return GPClassifier(likelihood=likelihood, inference=rule, schedule=schedule(), multi_class=way)
     return GPClassifier(
+        default_kernel(),  # which starts at a length scale of one, for the paper's whitened features
         likelihood=_PAPER_LIKELIHOODS[likelihood],
         inference=rule,
         # Laplace is Newton's method, which textbooks run to convergence.

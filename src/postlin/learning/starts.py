@@ -1,0 +1,151 @@
+"""Starts that the data suggest, for searches that would end where nothing is learned.
+
+Where a kernel's length scale is far too short, its matrix is diagonal; where it is far too long, the
+matrix is constant. The evidence is flat there, and a search would end at once.
+"""
+
+import logging
+from collections.abc import Iterable
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
+
+from postlin._typing import Array
+from postlin.kernels import kernels_of
+from postlin.learning.hyperparameters import Hyperparameters
+
+logger = logging.getLogger("postlin")
+
+#: The number of rows on which kernels are compared.
+_ROWS = 50
+#: Covariances, and variances of differences, that are less than this part of the largest variance make
+#: no start.
+_FAINT = 1e-3
+#: Covariances, and variances of differences, that change no probability by more than a few thousandths.
+_NOTHING = 1e-4
+#: The factors by which single parameters are moved where the kernel informs nowhere else.
+_FACTORS = (10.0, 0.1, 100.0, 0.01, 1e3, 1e-3, 1e4, 1e-4)
+#: A log evidence that exceeds that of constant probabilities by less than this has learned nothing.
+_LEARNED = 1.0
+#: Length scales at which a better optimum was found, in natural units: those at which another value is
+#: computed, and the one at which another search begins if nothing was learned. On 107 real data sets,
+#: of 1458 fits 4 % end more than 0.1 nat below the best of many starts from the natural length scale
+#: alone, and 1 % with the other search; none of these is more than 0.3 below.
+_LOOKS, _SHORT = (1.0, 4.0), 0.35
+
+
+def spread(rows: np.ndarray, weight: Array | None = None) -> Array:
+    """The standard deviation of every feature; an empty array if rows are no vectors of numbers."""
+    if np.ndim(rows) != 2 or rows.dtype.kind not in "fiu":
+        return np.zeros(0)
+    largest = np.maximum(np.abs(rows).max(axis=0), np.finfo(float).tiny)
+    unit = rows / largest  # squares of large features would overflow
+    mean = np.average(unit, axis=0, weights=weight)
+    return np.asarray(np.sqrt(np.average((unit - mean) ** 2, axis=0, weights=weight)) * largest)
+
+
+def natural_length(deviations: Array) -> float:
+    """The length scale that suits features of these standard deviations: √d if all are one."""
+    largest = deviations.max(initial=0.0)
+    if largest == 0.0:
+        return float(np.sqrt(max(1, len(deviations))))
+    return float(largest * np.linalg.norm(deviations / largest))
+
+
+def constant_evidence(labels: np.ndarray, weight: Array | None) -> float:
+    """The log evidence of the best model that gives every row the same probabilities."""
+    _, codes = np.unique(labels, return_inverse=True)
+    counts = np.bincount(codes, weights=weight)
+    return float(counts @ np.log(counts / counts.sum()))
+
+
+class Guide:
+    """What the data say about the starts of a search."""
+
+    def __init__(
+        self, at: Hyperparameters, sample: np.ndarray, deviations: Array, baselines: Iterable[float]
+    ) -> None:
+        """``baselines`` are the constant evidences of the models, ``deviations`` those of features."""
+        self.at = at
+        self.rows = sample[np.unique(np.linspace(0, len(sample) - 1, _ROWS).astype(int))]
+        self.deviations = deviations
+        self.baseline = sum(baselines)
+
+    def informs(self, theta: Array) -> bool:
+        """Whether the kernel at theta is far from both a diagonal and a constant matrix."""
+        return any(_contrast(part, self.rows, relative=True) > _FAINT for part in self._parts(theta))
+
+    def sees(self, theta: Array) -> bool:
+        """Whether the kernel at theta can give rows different probabilities."""
+        return any(_contrast(part, self.rows) > _NOTHING for part in self._parts(theta))
+
+    def _parts(self, theta: Array) -> list[Kernel]:
+        return kernels_of(self.at.at(theta).kernel)
+
+    def has_learned(self, log_evidence: float) -> bool:
+        """Whether this evidence is clearly above that of constant probabilities."""
+        return log_evidence > self.baseline + _LEARNED
+
+    @property
+    def looks(self) -> list[Array]:
+        """Points at which the evidence may be larger than where a search has ended; natural first."""
+        return [theta for length in _LOOKS for theta in self._scaled(length)]
+
+    @property
+    def short(self) -> list[Array]:
+        """The start of another search if nothing was learned, if the kernel has length scales."""
+        return self._scaled(_SHORT)
+
+    def _scaled(self, length: float) -> list[Array]:
+        """The start with length scales of this natural size, if the kernel has any.
+
+        Length scales of several parts of a kernel keep their ratios; other parameters stay.
+        """
+        groups = self.at.where("length_scale") if len(self.deviations) else []
+        theta = self.at.theta.copy()
+        means = [theta[where].mean() for where in groups]
+        for where, mean in zip(groups, means, strict=True):
+            theta[where] = np.log(length) + mean - np.mean(means) + self._natural(len(where))
+        return [np.clip(theta, *self.at.bounds.T)] if groups else []
+
+    def _natural(self, size: int) -> Array:
+        """The logarithms of natural length scales: one for all features, or one for each."""
+        each, d = self.deviations, len(self.deviations)
+        if size == d > 1:
+            return np.asarray(np.log(np.sqrt(d) * np.where(each > 0, each, 1.0)))
+        return np.asarray(np.log(natural_length(each)))
+
+    def informing(self, theta: Array) -> Array:
+        """A start at which the kernel informs: theta, or another if it does not inform there.
+
+        Length scales are moved first, and then each parameter alone. If the kernel informs nowhere,
+        theta is returned.
+        """
+        if self.informs(theta):
+            return theta
+        low, high = self.at.bounds.T
+        axes = np.eye(len(low))[: self.at.n_logarithms]
+        moved = (np.clip(theta + np.log(by) * axis, low, high) for by in _FACTORS for axis in axes)
+        found = next((t for t in (*self.looks, *moved) if self.informs(t)), theta)
+        logger.info(
+            "the matrix of the kernel is nearly diagonal or constant at its start; %s",
+            "so it is elsewhere" if found is theta else f"the search begins at {np.exp(found)}",
+        )
+        return found
+
+
+def _contrast(kernel: Kernel, rows: np.ndarray, *, relative: bool = False) -> float:
+    """The largest covariance of two rows or variance of their difference, whichever is less.
+
+    Covariances are taken with copies of the rows, which leaves white noise out.
+    """
+    with np.errstate(all="ignore"):  # what overflows is large
+        C = np.asarray(kernel(rows, rows.copy()), float)
+        variances = C.diagonal()
+        apart = ~np.eye(len(C), dtype=bool)
+        shared = np.abs(C[apart]).max(initial=0.0)
+        difference = (variances[:, None] + variances - C - C.T)[apart].max(initial=0.0)
+    contrast, largest = float(min(shared, difference)), float(np.abs(variances).max())
+    if not np.isfinite(contrast):
+        return np.inf
+    return contrast / largest if relative and largest > 0 else contrast

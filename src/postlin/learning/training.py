@@ -1,0 +1,260 @@
+"""Learning hyperparameters: searches from one start or several, of which the best end counts."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Generic, NamedTuple
+
+import numpy as np
+
+from postlin._typing import Array
+from postlin.inference.result import Approximation
+from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.hyperprior import BoundARDPrior, Hyperprior
+from postlin.learning.models import Model, Path, Start
+from postlin.learning.search import LOOSEST, Callback, Search, logger
+from postlin.learning.starts import Guide
+from postlin.linalg.minimise import Minimum, Optimizer, Worth, minimise, optimise
+
+#: The optimisers that climb from the start; others look around in ways of their own.
+_CLIMBERS = ("bfgs", "fmin_l_bfgs_b")
+#: When the search with equal length scales ends, since another goes on from there.
+_ROUGHLY = Worth(gain=1e-4, slope=0.1)
+#: The gain in log evidence from a wider bound that users are told about.
+_NOTICEABLE = 0.1
+#: Starts that differ by less than this in all log-parameters are not tried both.
+_NEARBY = 1.0
+
+
+class Training(NamedTuple, Generic[Start]):
+    """The best hyperparameters found, the approximations there, and how the search went.
+
+    ``path`` holds the log-parameters and the log evidence of every evaluation, in order; ``message``
+    says why the optimiser did not converge, or is None. ``narrow`` names the bounds that keep the
+    evidence lower, and ``blind`` tells that the kernel gives all rows the same probability at the end
+    and at every other start.
+    """
+
+    at: Hyperparameters
+    best: list[Approximation[Start]]
+    message: str | None
+    path: list[tuple[Array, float]]
+    interrupted: bool = False
+    narrow: tuple[str, ...] = ()
+    blind: bool = False
+
+    def remarks(self) -> list[str]:
+        """A sentence about each problem of the search, with a remedy."""
+        if self.interrupted:
+            return [
+                "interrupted: the hyperparameters are the best found so far, after "
+                f"{len(self.path)} evaluations; fit again with warm_start=True to go on."
+            ]
+        if self.message is not None:
+            return [
+                f"the optimiser did not converge ({self.message}); give it another start with "
+                "n_restarts_optimizer, or scale the features."
+            ]
+        found = [
+            f"the log evidence still rises at the {bound}: widen its bounds and fit again, or fix the "
+            "parameter."
+            for bound in self.narrow
+        ]
+        if self.blind:
+            found.append(
+                "the kernel cannot tell the rows apart, here or at other starts that were tried, so "
+                "that all rows have nearly the same probability: scale the features, or use a kernel "
+                "that depends on them."
+            )
+        return found
+
+
+class Climb(Generic[Start]):
+    """Searches from one start or several, of which the best end counts."""
+
+    def __init__(
+        self, search: Search[Start], optimizer: Optimizer | str, ceiling: float = np.inf
+    ) -> None:
+        """Constants of the kernel pass ``ceiling`` only where the evidence rises noticeably."""
+        self.search, self.optimizer = search, optimizer
+        at = search.hyperparameters
+        self.bounds, self.worth = at.bounds, search.models[0].worth
+        self._soft = np.full(len(self.bounds), np.inf)
+        for where in at.where("constant_value"):
+            self._soft[where] = np.log(ceiling)
+        self.ends: list[tuple[Minimum, list[Path[Start]]]] = []
+
+    @property
+    def best(self) -> Minimum:
+        """The best end so far; its path is made the search's own."""
+        found, self.search.paths = min(self.ends, key=lambda end: end[0].value)
+        return found
+
+    def run(self, theta: Array, curvature: Array | None = None) -> None:
+        """Search from theta, where the curvature may be known."""
+        if self.ends:
+            self.search.restart()
+        if self.optimizer == "bfgs":
+            end = self._minimise(theta, self.worth, curvature)
+        else:
+            end = optimise(self.search, theta, self.bounds, self.optimizer, self.worth)
+        self.ends.append((end, self.search.paths))
+
+    def _minimise(self, theta: Array, worth: Worth, curvature: Array | None = None) -> Minimum:
+        again, soft = self.search.again, self._soft
+        return minimise(
+            self.search, theta, self.bounds, worth, curvature=curvature, again=again, soft=soft
+        )
+
+    def try_from(self, theta: Array) -> None:
+        """Search from theta roughly, and to the end only if that is better than the best so far."""
+        best = self.best
+        self.search.restart()
+        end = self._minimise(theta, _ROUGHLY)
+        if end.value < best.value - LOOSEST:
+            self.run(end.x, end.curvature)
+
+    def run_tied(self, theta: Array, prior: BoundARDPrior) -> None:
+        """Search with equal length scales of all features first, and then with their own.
+
+        The curvature that the first search has seen and that of the prior begin the second.
+        """
+        tied = prior.tied(theta)
+
+        def objective(t: Array) -> tuple[float, Array]:
+            value, slope = self.search(tied.at(t))
+            return value, slope @ tied.directions
+
+        def again(t: Array, loss: float) -> tuple[float, Array] | None:
+            found = self.search.again(tied.at(t), loss)
+            return None if found is None else (found[0], found[1] @ tied.directions)
+
+        bounds = tied.bounds(self.bounds)
+        if (bounds[:, 0] > bounds[:, 1]).any():
+            return self.run(theta)
+        end = minimise(objective, tied.nearest(theta), bounds, _ROUGHLY, again=again)
+        curvature = None
+        if end.curvature is not None:
+            apart = prior.curvature(len(theta))
+            curvature = tied.means @ end.curvature @ tied.means.T + apart
+        return self.run(tied.at(end.x), curvature)
+
+    def narrow(self) -> tuple[str, ...]:
+        """The bounds at the best end without which the log evidence would be noticeably larger.
+
+        The gain follows from the slope and from the curvature, which one more value inside of the bound
+        tells. Where it is small, as for variances that grow without end, slopes halve in every log-unit
+        or faster, so that the gain is about twice the slope.
+        """
+        (x, value, *_), found = self.best, []
+        at = self.search.hyperparameters.at(x)
+        slope = self.search.slope(x)
+        for k, side in at.at_bounds():
+            outwards = (-1.0, 1.0)[side]
+            rise = np.inf if slope is None else -float(slope[k]) * outwards
+            if 2.0 * rise < _NOTICEABLE:
+                continue
+            step = min(0.5, 0.5 * float(np.ptp(self.bounds[k])))
+            inside = x.copy()
+            inside[k] -= outwards * step
+            curvature = 2.0 * (self.search.value(inside) - value - rise * step) / step**2
+            if curvature <= 0.25 * rise or rise**2 >= 2.0 * curvature * _NOTICEABLE:
+                bound = f"{np.exp(self.bounds[k, side]):g}"
+                found.append(f"{('lower', 'upper')[side]} bound of {at.names[k]}, {bound}")
+        return tuple(found)
+
+    def look_around(self, guide: Guide) -> None:
+        """Search again where the data suggest that a better optimum is elsewhere.
+
+        If the search began far from a natural length scale, values at such are computed; one that is
+        better than the best end begins another search. So does a short length scale, if the best end
+        is hardly better than constant probabilities.
+        """
+        best, first, looks = self.best, self.search.path[0][0], guide.looks
+        new = [theta for theta in looks if _apart(theta, best.x) > _NEARBY]
+        if new and _apart(looks[0], first) > _NEARBY:
+            self.search.restart()
+            values = [self.search.value(theta, tol=LOOSEST) for theta in new]
+            if min(values) < best.value - LOOSEST:
+                logger.info("searching again from a point with log evidence %.2f", -min(values))
+                self.run(new[int(np.argmin(values))])
+        if not guide.has_learned(-self.best.value):
+            for theta in guide.short:
+                self.try_from(theta)
+
+
+def _apart(one: Array, other: Array) -> float:
+    """The largest difference between two points in any log-parameter."""
+    return float(np.abs(one - other).max())
+
+
+def train(
+    models: Sequence[Model[Start]],
+    at: Hyperparameters,
+    optimizer: Optimizer | str | None,
+    *,
+    restarts: int = 0,
+    rng: np.random.RandomState,
+    starts: Sequence[Start | None],
+    callback: Callback | None = None,
+    keep_on_interrupt: bool = False,
+    curvature: Array | None = None,
+    hyperprior: Hyperprior | None = None,
+    ceiling: float = np.inf,
+    guide: Guide | None = None,
+    name: str = "",
+) -> Training[Start]:
+    """Maximise the evidence from the hyperparameters ``at``, and from random ones in the restarts.
+
+    The first inference of each model begins at its item of ``starts``. ``curvature`` is the Hessian of
+    minus the log evidence at ``at``, if it is known. With ``keep_on_interrupt`` Ctrl-C ends the search
+    at the best point so far. The ``hyperprior`` enters the search and not the evidence. Constants of
+    the kernel pass ``ceiling`` only where the evidence rises noticeably. With a ``guide``, other starts
+    are tried where that may help. ``name`` is that of the problem, for the log.
+    """
+    search = Search(models, at, starts, optimizer == "bfgs", callback, hyperprior)
+    if optimizer is None or len(at.theta) == 0:
+        return Training(at.at(at.theta), search.at(at.theta), None, [])
+    climb = Climb(search, optimizer, ceiling)
+    guide = guide if optimizer in _CLIMBERS else None
+    first, *others = at.starts
+    if guide is not None:
+        first = guide.informing(first)
+    interrupted = False
+    try:
+        if guide is not None and isinstance(hyperprior, BoundARDPrior):
+            climb.run_tied(first, hyperprior)
+        else:
+            climb.run(first, curvature)
+        for theta in (*others, *(at.drawn(rng) for _ in range(restarts))):
+            climb.run(theta)
+        if guide is not None:
+            climb.look_around(guide)
+        narrow = climb.narrow()
+        found = climb.best
+    except KeyboardInterrupt:
+        if not keep_on_interrupt or not search.path:
+            raise
+        found, interrupted, narrow = Minimum(search.best(), np.nan, None), True, ()
+    fits, there = search.at(found.x), at.at(found.x)
+    value, n = sum(fit.log_evidence for fit in fits), len(search.path)
+    label = f"{name}: " if name else ""
+    logger.info("%s%s: log evidence %.6f after %d evaluations", label, there.kernel, value, n)
+    blind = guide is not None and not guide.informs(first) and not guide.sees(found.x)
+    return Training(there, fits, found.message, search.path, interrupted, narrow, blind)
+
+
+@contextmanager
+def shown_log(verbose: int) -> Iterator[None]:
+    """Show the log on standard error, unless the application has handlers of its own."""
+    if not verbose or logger.hasHandlers():
+        yield
+        return
+    handler, level = logging.StreamHandler(), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
