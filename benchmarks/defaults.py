@@ -32,9 +32,13 @@ NOTHING = 1e-3
 
 
 def serve() -> None:
-    """Answer jobs on standard input, each a line of JSON, with the figures of a fit."""
+    """Answer jobs on standard input, each a line of JSON, with the figures of a fit or its error."""
     for line in sys.stdin:
-        print(json.dumps(fit(**json.loads(line))), flush=True)
+        try:
+            answer = fit(**json.loads(line))
+        except Exception as error:  # whatever a version raises is a finding, and the others go on
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
 
 
 def fit(name: str, split: int, method: str, restarts: int) -> dict:
@@ -65,13 +69,22 @@ def fit(name: str, split: int, method: str, restarts: int) -> dict:
     }
 
 
-def record(this: Version, other: Version | None, job: dict, restarts: int, turn: int) -> dict:
-    """A default fit, one with restarts, and the default fit of the other version before or after."""
+def record(this: Version, other: Version | None, job: dict, restarts: int, turn: int) -> dict | None:
+    """A default fit, one with restarts, and the default fit of the other version before or after.
+
+    None, with a line that says why, if one of them raises an error.
+    """
     versions = {"default": this} if other is None else {"default": this, "other": other}
     found = dict(job)
     for key in sorted(versions, reverse=bool(turn % 2)):
         found[key] = json.loads(versions[key].answer(json.dumps(job | {"restarts": 0})))
     found["restarts"] = json.loads(this.answer(json.dumps(job | {"restarts": restarts})))
+    for key in (*versions, "restarts"):
+        if "error" in found[key]:
+            print(
+                f"{job['name']:14s}{job['method']:9s}split {job['split']}, {key}: {found[key]['error']}"
+            )
+            return None
     found["best"] = max(found[key]["evidence"] for key in ("default", "restarts"))
     found["gap"] = found["best"] - found["default"]["evidence"]
     return found
@@ -87,13 +100,18 @@ def measured(arguments: argparse.Namespace) -> list[dict]:
     for version in filter(None, (this, other)):  # the first fit of a process warms it up
         version.answer(json.dumps({"name": names[0], "split": 0, "method": methods[0], "restarts": 0}))
     print(HEAD)
-    records = []
+    records: list[dict] = []
+    tried = 0
     for name, method in product(names, methods):
-        jobs = [{"name": name, "split": k, "method": method} for k in range(arguments.splits)]
-        turn = len(records)
-        group = [record(this, other, job, arguments.restarts, turn + k) for k, job in enumerate(jobs)]
+        group = []
+        for split in range(arguments.splits):
+            job = {"name": name, "split": split, "method": method}
+            group.append(record(this, other, job, arguments.restarts, tried))
+            tried += 1
+        if group := [r for r in group if r is not None]:
+            print(line(group), flush=True)
         records += group
-        print(line(group), flush=True)
+    print(f"\n{tried - len(records)} of {tried} raised an error and are left out below.")
     for version in filter(None, (this, other)):
         version.end()
     return records
