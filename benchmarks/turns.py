@@ -45,23 +45,27 @@ for line in sys.stdin:
 
 
 class Version:
-    """One version of the package, in a process that waits for sizes."""
+    """One version of the package, in a process that waits for jobs: sizes, unless told otherwise."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, program: tuple[str, ...] = ("-c", CHILD)) -> None:
         environment = os.environ | {"PYTHONPATH": str(Path(source).resolve())}
         self.child = subprocess.Popen(
-            [sys.executable, "-c", CHILD],
+            [sys.executable, *program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
         )
 
+    def answer(self, job: str) -> str:
+        """The line that the process prints in answer to a line."""
+        self.child.stdin.write(f"{job}\n")
+        self.child.stdin.flush()
+        return self.child.stdout.readline()
+
     def fit(self, n: int) -> list[float]:
         """CPU seconds, wall seconds, peak MiB of the process, log evidence and evaluations."""
-        self.child.stdin.write(f"{n}\n")
-        self.child.stdin.flush()
-        return [float(x) for x in self.child.stdout.readline().split()]
+        return [float(x) for x in self.answer(str(n)).split()]
 
     def end(self) -> None:
         """End the process."""
