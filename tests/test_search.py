@@ -120,13 +120,16 @@ def test_rows_that_are_all_equal_cannot_be_told_apart(rule):
     np.testing.assert_allclose(model.predict_proba(X), 0.5, atol=1e-6)
 
 
-def test_labels_that_have_nothing_to_do_with_the_rows_are_no_fault(rng):
+def test_labels_that_have_nothing_to_do_with_the_rows_are_no_fault():
+    rng = np.random.default_rng(6)
     X, y = rng.normal(size=(80, 3)), rng.integers(2, size=80)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = GPClassifier().fit(X, y)
     prior = constant_evidence(y, None)
     assert abs(model.log_marginal_likelihood_value_ - prior) < 4.0
+    assert np.ptp(model.predict_proba(rng.normal(size=(50, 3)))[:, 1]) < 0.05
+    assert "none found, all new rows have nearly the same probability" in model.summary()
 
 
 def test_a_better_optimum_than_a_poor_start_finds(data):

@@ -52,6 +52,7 @@ class Fit(ABC):
         self.log_marginal_likelihood_value_: float = found.log_evidence
         self.evidence_path_ = training.path
         self.remarks = training.remarks()
+        self.constant = training.constant
         self.interrupted = training.interrupted
         self.record = found.record
         self._kept = found.kept

@@ -66,7 +66,7 @@ def train_sparse(
         curvature=None if coarse.interrupted else _curvature(some, coarse, max(times)),
     )
     interrupted = coarse.interrupted or fine.interrupted
-    return fine._replace(interrupted=interrupted, blind=coarse.blind)
+    return fine._replace(interrupted=interrupted, constant=coarse.constant, blind=coarse.blind)
 
 
 def _curvature(some: Sequence[SparseModel], coarse: Training[State], times: float) -> Array | None:

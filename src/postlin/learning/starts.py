@@ -82,6 +82,16 @@ class Guide:
     def _parts(self, theta: Array) -> list[Kernel]:
         return kernels_of(self.at.at(theta).kernel)
 
+    def verdict(self, first: Array, end: Array) -> tuple[bool, bool]:
+        """Whether all new rows get the same probability, and whether the kernel is to blame.
+
+        It is if it did not inform at the first start either, which is the best that was found.
+        """
+        constant = not self.sees(end)
+        if constant:
+            logger.info("all new rows have nearly the same probability")
+        return constant, constant and not self.informs(first)
+
     def has_learned(self, log_evidence: float) -> bool:
         """Whether this evidence is clearly above that of constant probabilities."""
         return log_evidence > self.baseline + _LEARNED

@@ -31,8 +31,8 @@ class Training(NamedTuple, Generic[Start]):
 
     ``path`` holds the log-parameters and the log evidence of every evaluation, in order; ``message``
     says why the optimiser did not converge, or is None. ``narrow`` names the bounds that keep the
-    evidence lower, and ``blind`` tells that the kernel gives all rows the same probability at the end
-    and at every other start.
+    evidence lower, ``constant`` tells that all new rows get nearly the same probability, and
+    ``blind`` that this is so because the kernel tells rows apart nowhere.
     """
 
     at: Hyperparameters
@@ -41,6 +41,7 @@ class Training(NamedTuple, Generic[Start]):
     path: list[tuple[Array, float]]
     interrupted: bool = False
     narrow: tuple[str, ...] = ()
+    constant: bool = False
     blind: bool = False
 
     def remarks(self) -> list[str]:
@@ -63,8 +64,8 @@ class Training(NamedTuple, Generic[Start]):
         if self.blind:
             found.append(
                 "the kernel cannot tell the rows apart, here or at other starts that were tried, so "
-                "that all rows have nearly the same probability: scale the features, or use a kernel "
-                "that depends on them."
+                "that all new rows have nearly the same probability: scale the features, or use a "
+                "kernel that depends on them."
             )
         return found
 
@@ -218,10 +219,10 @@ def train(
     climb = Climb(search, optimizer, ceiling)
     guide = guide if optimizer in _CLIMBERS else None
     first, *others = at.starts
-    if guide is not None:
-        first = guide.informing(first)
     interrupted = False
     try:
+        if guide is not None:
+            first = guide.informing(first)
         if guide is not None and isinstance(hyperprior, BoundARDPrior):
             climb.run_tied(first, hyperprior)
         else:
@@ -240,8 +241,8 @@ def train(
     value, n = sum(fit.log_evidence for fit in fits), len(search.path)
     label = f"{name}: " if name else ""
     logger.info("%s%s: log evidence %.6f after %d evaluations", label, there.kernel, value, n)
-    blind = guide is not None and not guide.informs(first) and not guide.sees(found.x)
-    return Training(there, fits, found.message, search.path, interrupted, narrow, blind)
+    sight = (False, False) if guide is None else guide.verdict(first, found.x)
+    return Training(there, fits, found.message, search.path, interrupted, narrow, *sight)
 
 
 @contextmanager
