@@ -255,7 +255,7 @@ def reference_density(theta, scale):
     relative, d = theta[1:] - np.log(scale), len(scale)
     mean = relative.mean()
     return (
-        -0.5 * ((relative - mean) ** 2).sum() / 0.5**2
+        -0.5 * ((relative - mean) ** 2).sum() / 0.25**2
         - 0.5 * ((mean - np.log(2 * np.sqrt(d))) / 2) ** 2
         - 0.5 * ((theta[0] - np.log(10)) / 3) ** 2
     )

@@ -26,7 +26,7 @@ class ARDPrior:
     is normal about log 10 with ``variance_sd``. Other parameters have a flat prior.
     """
 
-    spread: float = 0.5
+    spread: float = 0.25
     mean_sd: float = 2.0
     variance_sd: float = 3.0
 
