@@ -139,7 +139,7 @@ def test_bounds_of_the_rate_are_kept_and_named(noisy, start, bounds, side, optim
     likelihood = NoisyThreshold(start, bounds)
     kernel = ConstantKernel(10.0, "fixed") * RBF(1.5, "fixed") + WhiteKernel(0.1, "fixed")
     model = GPClassifier(kernel, likelihood=likelihood, fold_noise=True, optimizer=optimizer)
-    with pytest.warns(ConvergenceWarning, match=f"epsilon is at its {side} bound"):
+    with pytest.warns(ConvergenceWarning, match=f"rises at the {side} bound of epsilon"):
         model.fit(*noisy)
     assert model.likelihood_.epsilon == pytest.approx(bounds[side == "upper"])
     assert all(bounds[0] * 0.999 <= np.exp(t[-1]) <= bounds[1] * 1.001 for t, _ in model.evidence_path_)

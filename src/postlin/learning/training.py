@@ -20,6 +20,8 @@ from postlin.linalg.minimise import Minimum, Optimizer, Worth, minimise, optimis
 _CLIMBERS = ("bfgs", "fmin_l_bfgs_b")
 #: When the search with equal length scales ends, since another goes on from there.
 _ROUGHLY = Worth(gain=1e-4, slope=0.1)
+#: Ends whose values differ by less than this part are the same optimum.
+_EQUAL = 1e-7
 #: The gain in log evidence from a wider bound that users are told about.
 _NOTICEABLE = 0.1
 #: Starts that differ by less than this in all log-parameters are not tried both.
@@ -87,8 +89,12 @@ class Climb(Generic[Start]):
 
     @property
     def best(self) -> Minimum:
-        """The best end so far; its path is made the search's own."""
-        found, self.search.paths = min(self.ends, key=lambda end: end[0].value)
+        """The best end so far, the earliest among equals; its path is made the search's own."""
+        best = self.ends[0]
+        for end in self.ends[1:]:
+            if end[0].value < best[0].value - _EQUAL * max(1.0, abs(best[0].value)):
+                best = end
+        found, self.search.paths = best
         return found
 
     def run(self, theta: Array, curvature: Array | None = None) -> None:
