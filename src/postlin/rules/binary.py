@@ -161,9 +161,7 @@ class EP(Rule):
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
         """The sites with which cavity × site has the moments of cavity × likelihood."""
         if not (view.gap > 0).all():
-            first = int(np.flatnonzero(~(np.atleast_1d(view.gap) > 0))[0])
-            variance, gap = (np.atleast_1d(part)[first] for part in (view.variance, view.gap))
-            raise ImproperCavityError(first, float(variance / gap) if gap else np.inf)
+            raise _improper(view)
         cavity = view.cavity
         response = _density_response(likelihood, y, cavity)
         sites = set_sites(cavity, response)
@@ -262,6 +260,15 @@ class PL(Rule):
 
 #: The rules by name, as ``inference="pl"``.
 REGISTRY: dict[str, type[Rule]] = {rule.name: rule for rule in (PL, EP, Laplace)}
+
+
+def _improper(view: SiteView) -> ImproperCavityError:
+    """The error about the first improper cavity; the last axis of the arrays runs over the sites."""
+    variance, gap = np.atleast_1d(view.variance, view.gap)
+    first = tuple(np.argwhere(~(gap > 0))[0])
+    return ImproperCavityError(
+        int(first[-1]), float(variance[first] / gap[first]) if gap[first] else np.inf
+    )
 
 
 def _density_response(likelihood: Likelihood, y: Array, at: Marginals) -> Response:
