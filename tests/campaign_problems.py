@@ -92,7 +92,7 @@ class Problem:
         weight = draw.weights(n)
         new = np.concatenate([X[:3], X[:2] + draw.scale * draw.rng.normal(size=X[:2].shape)])
         if "inducing" in options:
-            most = 4 if options["learn_inducing"] else n
+            most = 4 if options["learn_inducing"] else 1 + n // 3
             options["inducing"] = int(draw.rng.integers(1, most + 1))
         return cls(seed, X, y, weight, new, options, draw.kinds)
 
