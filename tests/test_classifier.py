@@ -338,6 +338,20 @@ def test_a_start_outside_its_bounds_is_moved_to_the_nearest_with_a_warning(data)
     np.testing.assert_allclose(np.exp(theta), [2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 10.0])
 
 
+@pytest.mark.parametrize(("inference", "scale", "most"), [("laplace", 1e8, 3), ("pl", 1e12, 30)])
+def test_a_row_is_predicted_alike_in_any_company(inference, scale, most):
+    """Even where inference has not converged and large terms cancel."""
+    rng = np.random.default_rng(0)
+    X, y = scale * rng.normal(size=(40, 3)), rng.integers(2, size=40)
+    kernel = DotProduct(1.0) + WhiteKernel(0.1)
+    model = GPClassifier(kernel, inference=inference, max_iter_predict=most, optimizer=None)
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X, y)
+    together = model.predict_proba(X)
+    alone = np.concatenate([model.predict_proba(row[None]) for row in X])
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-9)
+
+
 def test_wrong_number_of_features(fitted):
     with pytest.raises(ValueError, match="expecting 6 features"):
         fitted.predict(np.zeros((2, 3)))
