@@ -316,6 +316,7 @@ Y2 = np.array([0, 1, 0, 1])
         ),
         ({"kernel": RBF(1.0, (-1.0, 2.0))}, X2, Y2, r"bounds of length_scale, \(nan, 2\), have no"),
         ({"kernel": -1.0 * RBF(1.0)}, X2, Y2, "k1__constant_value must be a positive number"),
+        ({"kernel": ConstantKernel(-1.0, "fixed") * RBF()}, X2, Y2, "makes no covariance of X"),
         ({"kernel": RBF(-1.0), "optimizer": None}, X2, Y2, "length_scale must be a positive number"),
         ({"kernel": RBF([1.0, 5.0], [(0.1, 10.0), (10.0, 0.1)])}, X2, Y2, r"length_scale\[1\]"),
         ({"kernel": RBF(1.0), "fold_noise": True}, X2, Y2, "fold_noise=True needs a kernel"),
