@@ -54,3 +54,16 @@ def put(request, monkeypatch):
     monkeypatch.setattr(tiles, "_BLOCK", 16)
     monkeypatch.setattr(tiles, "_PANEL", 800)
     return request.param
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print the table of the campaign, whichever processes its chunks ran in."""
+    reports = (report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind))
+    parts = [
+        value for report in reports for name, value in report.user_properties if name == "campaign"
+    ]
+    if parts:
+        import campaign
+
+        terminalreporter.section("campaign")
+        terminalreporter.write_line(campaign.joined(parts))

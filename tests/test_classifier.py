@@ -320,6 +320,7 @@ Y2 = np.array([0, 1, 0, 1])
         ),
         ({"kernel": RBF(1.0, (-1.0, 2.0))}, X2, Y2, r"bounds of length_scale, \(nan, 2\), have no"),
         ({"kernel": -1.0 * RBF(1.0)}, X2, Y2, "k1__constant_value must be a positive number"),
+        ({"kernel": ConstantKernel(-1.0, "fixed") * RBF()}, X2, Y2, "makes no covariance of X"),
         ({"kernel": RBF(-1.0), "optimizer": None}, X2, Y2, "length_scale must be a positive number"),
         ({"kernel": RBF([1.0, 5.0], [(0.1, 10.0), (10.0, 0.1)])}, X2, Y2, r"length_scale\[1\]"),
         ({"kernel": RBF(1.0), "fold_noise": True}, X2, Y2, "fold_noise=True needs a kernel"),
@@ -340,6 +341,20 @@ def test_a_start_outside_its_bounds_is_moved_to_the_nearest_with_a_warning(data)
     assert record[0].filename == __file__
     theta, _ = model.evidence_path_[0]
     np.testing.assert_allclose(np.exp(theta), [2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 10.0])
+
+
+@pytest.mark.parametrize(("inference", "scale", "most"), [("laplace", 1e8, 3), ("pl", 1e12, 30)])
+def test_a_row_is_predicted_alike_in_any_company(inference, scale, most):
+    """Even where inference has not converged and large terms cancel."""
+    rng = np.random.default_rng(0)
+    X, y = scale * rng.normal(size=(40, 3)), rng.integers(2, size=40)
+    kernel = DotProduct(1.0) + WhiteKernel(0.1)
+    model = GPClassifier(kernel, inference=inference, max_iter_predict=most, optimizer=None)
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X, y)
+    together = model.predict_proba(X)
+    alone = np.concatenate([model.predict_proba(row[None]) for row in X])
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-9)
 
 
 def test_wrong_number_of_features(fitted):

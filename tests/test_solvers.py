@@ -206,6 +206,19 @@ def test_search_does_not_take_a_gentle_slope_for_the_end():
     assert found.x[0] > 1.0
 
 
+def test_search_ends_where_its_values_are_but_rounding_errors():
+    """As the evidence of a matrix of 1e24, whose slope never falls below one of 3e-3."""
+
+    @counted
+    def rough(x):
+        return 16.0 + 0.5 * float(x @ x), x + 3e-3 * np.sign(x)
+
+    found = minimise(rough, np.full(2, 3.0), WIDE, worth=Worth(slope=1e-4))
+    assert rough.evaluations < 60
+    assert found.message is None
+    np.testing.assert_allclose(found.x, 0.0, atol=0.01)
+
+
 def test_search_walks_a_slope_that_flattens():
     """As an amplitude that grows without end, ever less in need of it."""
 

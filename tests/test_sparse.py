@@ -103,6 +103,33 @@ def test_fewer_points_give_the_posterior_of_their_covariance(data, method):
     )
 
 
+@pytest.mark.parametrize("likelihood", [Probit(), Logit()])
+@pytest.mark.parametrize("variance", [1e9, 1e12])
+def test_ep_has_proper_cavities_where_few_points_explain_all_rows(likelihood, variance):
+    """Few points and a large variance: on the way the own site of a row outweighs all others."""
+    rng = np.random.default_rng(147)
+    X = rng.normal(size=(30, 2))
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=30) > 0, 1.0, -1.0)
+    kernel, Z = ConstantKernel(variance) * RBF(10.0) + WhiteKernel(1e-6), X[:4]
+    found = SparseModel(ArrayRows(X, y), Z, EP(), tol=1e-9).infer(Hyperparameters(kernel, likelihood))
+    dense = postlin.infer(fitc(kernel, X, Z, 1e-6), y, likelihood=likelihood, inference="ep")
+    assert found.converged
+    assert not found.improper
+    assert found.log_evidence == pytest.approx(dense.log_evidence, abs=1e-5)
+
+
+@pytest.mark.parametrize("likelihood", [Probit(), Logit(), NoisyThreshold()])
+def test_every_cavity_of_ep_is_proper_whatever_the_moments(likelihood):
+    rng, n = np.random.default_rng(0), 1500
+    s, lam = 10.0 ** rng.uniform(-14, 14, size=(2, n))
+    mu = rng.normal(size=n) * np.sqrt(s + lam) * 10.0 ** rng.uniform(-2, 2, n)
+    moments = RowMoments(mu, s, lam, np.where(rng.random(n) < 0.5, 1.0, rng.random(n)))
+    sites, _ = Method(likelihood, EP()).solve(np.sign(rng.normal(size=n)), moments)
+    view = moments.view(sites)
+    assert (view.gap > 0).all()
+    assert (view.variance > 0).all()
+
+
 @pytest.mark.parametrize(
     ("method", "fold_noise"),
     [*((m, False) for m in METHODS if m != "logit pl"), ("threshold pl", True)],

@@ -80,6 +80,7 @@ def test_policies_for_negative_sites(policy):
     K = np.array([[1.0, 0.8], [0.8, 1.0]])
     twice = np.repeat(np.arange(2), [1, 3])
     options = {"likelihood": "noisy_threshold", "inference": EP(policy), "tol": 1e-10}
+    options["schedule"] = SCHEDULES["parallel"](iterations=1)
     mean = np.array([-0.5, -3.0])
     weighted = postlin.infer(K, np.ones(2), weights=[1.0, 3.0], prior_mean=mean, **options)
     repeated = postlin.infer(K[np.ix_(twice, twice)], np.ones(4), prior_mean=mean[twice], **options)

@@ -24,6 +24,8 @@ Kind = TypeVar("Kind")
 MATRICES = 4
 #: Variances beyond this overflow when squared twice.
 _HUGE = 1e75
+#: Doubles can count no more observations than this one by one.
+HEAVIEST = 1e15
 
 
 def as_object(value: object, registry: dict[str, type], kind: type[Kind], what: str) -> Kind:
@@ -146,6 +148,12 @@ def check_weights(weights: object, n: int, what: str = "weights") -> Array:
     if len(bad):
         raise ValueError(
             f"{what} must be finite and not negative, but that of row {bad[0]} is {numbers[bad[0]]:g}."
+        )
+    heavy = int(np.argmax(numbers))
+    if numbers[heavy] > HEAVIEST:
+        raise ValueError(
+            f"{what} must be at most {HEAVIEST:g}, but that of row {heavy} is {numbers[heavy]:g}: a "
+            "weight is the number of observations that the row stands for."
         )
     if not numbers.any():
         raise ValueError(f"{what} is zero everywhere: no observation is left.")

@@ -196,7 +196,8 @@ class Findings(ABC):
 
         They are predictions from all other rows with the hyperparameters learned from all rows. Most
         rows cost nothing; rows that many other sites depend on cost a factorisation or two each. With
-        inducing points the predictions come from the cavities, in one pass over the data.
+        inducing points the predictions come from the cavities, in one pass over the data; likewise
+        where inference has not converged, so that there is no fixed point to start from.
         """
         check_is_fitted(self)
         if self._observed is not None:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: Entries of the covariances with new rows that are held at a time: 8 MiB; on a device 512 MiB.
 _BLOCK, _LARGE_BLOCK = 2**20, 2**26
+#: Rows are predicted in multiples of this many. At the edge of a matrix BLAS adds up in another order,
+#: and where terms of 1e12 cancel the prediction of a row would depend on the rows beside it.
+_TILE = 16
 
 
 class Fit(ABC):
@@ -160,9 +163,10 @@ class Fit(ABC):
 
         Kernels such as the dot product overflow far from the data.
         """
+        width -= width % _TILE
         with blas_threads(self.size), np.errstate(over="ignore", invalid="ignore"):
-            parts = [predict(X[first : first + width]) for first in range(0, len(X), width)]
-        joined = [np.concatenate(part) for part in zip(*parts, strict=True)]
+            parts = [predict(_tiled(X[first : first + width])) for first in range(0, len(X), width)]
+        joined = [np.concatenate(part)[: len(X)] for part in zip(*parts, strict=True)]
         for part in joined:
             if not np.isfinite(part).all():
                 row = np.argwhere(~np.isfinite(part))[0, 0]
@@ -220,6 +224,12 @@ def one_warning(remarks: Sequence[str], fits: Sequence[Fit]) -> Warning | None:
         texts = [f"({k}) {text}" for k, text in enumerate(texts, 1)]
     kind = kinds.pop() if len(kinds) == 1 else ConvergenceWarning
     return kind(" ".join(texts))
+
+
+def _tiled(X: np.ndarray) -> np.ndarray:
+    """The rows, of which the last is repeated up to a multiple of ``_TILE``."""
+    missing = -len(X) % _TILE
+    return np.concatenate([X, np.repeat(X[-1:], missing, axis=0)]) if missing else X
 
 
 def starts_from(before: Sequence[Fit | None], models: Sequence[Model[Any]]) -> list[Any]:

@@ -20,8 +20,8 @@ from postlin.linalg.threads import blas_threads
 #: Entries of a block of predictions that are held at a time: 64 MiB.
 _BLOCK = 2**23
 #: A cavity is used as the leave-one-out prediction if leaving the row out moves no other site by more
-#: than this; other rows are left out by inference to this tolerance.
-_SMALL, _TOL = 0.02, 1e-4
+#: than this; other rows are left out by inference to this tolerance, in at most so many factorisations.
+_SMALL, _TOL, _EFFORT = 0.02, 1e-4, 30
 
 
 class JointFit(Fit):
@@ -91,9 +91,14 @@ class JointFit(Fit):
     @override
     def _left_out(self) -> Array:
         found, schedule = self.cavity_log_probabilities(), replace(self.model.schedule, iterations=None)
+        if not self.record.converged:  # there is no fixed point from which to solve the other sites
+            return found
+        effort = min(self.model.max_iter, _EFFORT)
         for i in map(int, np.flatnonzero(disturbances(self.approximation_) > _SMALL)):
             problem, start = without_one(self.approximation_, i)
-            iterate, _ = solve(problem, schedule, start=start, tol=_TOL, max_iter=self.model.max_iter)
+            iterate, record = solve(problem, schedule, start=start, tol=_TOL, max_iter=effort)
+            if not record.converged:
+                continue
             after = iterate.posterior
             mean, variance = problem.weights.new(i, after.mean[i], after.variance[i], after.sites)
             found[i] = self._softmax(mean[None], root_of(variance[None]))[0]

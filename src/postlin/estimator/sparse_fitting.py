@@ -13,7 +13,7 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import validate_data
 
 from postlin._typing import Array
-from postlin._validation import is_dask
+from postlin._validation import HEAVIEST, is_dask
 from postlin.estimator.fits import Fit, starts_from
 from postlin.estimator.parameters import Parameters, Plan
 from postlin.estimator.sparse_fit import SparseFit
@@ -96,9 +96,10 @@ def _class_weights(class_weight: object, found: survey.Survey) -> Array | None:
         return np.asarray(found.counts.sum() / (len(found.counts) * found.counts))
     every = compute_class_weight(class_weight, classes=found.classes, y=found.classes)
     weights: Array = np.asarray(every, float)
-    if not (np.isfinite(weights).all() and (weights > 0).all()):
+    if not ((weights > 0) & (weights <= HEAVIEST)).all():
         raise ValueError(
-            f"class_weight must be finite and positive with inducing points, got {weights}."
+            "class_weight must be finite and positive with inducing points, and at most "
+            f"{HEAVIEST:g}, got {weights}."
         )
     return weights
 

@@ -53,8 +53,9 @@ def _facts(model: "Findings") -> list[tuple[str, str]]:
     if all(fit._loo is not None or (few and not fit.takes_passes) for fit in fits):
         _, codes, weight = model._rows()
         error = np.average(np.argmax(model.loo_predict_proba_, axis=1) != codes, weights=weight)
-        facts.append(("leave-one-out log score", f"{model.loo_log_score_:.4f}"))
-        facts.append(("leave-one-out error", f"{error:.4f}"))
+        source = "" if model.converged_ else " (from the cavities)"
+        facts.append(("leave-one-out log score", f"{model.loo_log_score_:.4f}{source}"))
+        facts.append(("leave-one-out error", f"{error:.4f}{source}"))
     if any(fit.constant for fit in fits):
         which = "" if len(fits) == 1 else ", ".join(fit.name for fit in fits if fit.constant) + ": "
         facts.append(("signal", f"{which}none found, all new rows have nearly the same probability"))

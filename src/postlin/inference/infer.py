@@ -93,10 +93,12 @@ def infer(
     sites = check_start(start, n)
     with blas_threads(n):
         iterate, record = solve(problem, order, start=sites, tol=tol, max_iter=max_iter)
+        plain = order.iterations is not None
+        found = ExactApproximation(record, problem, iterate, is_plain=plain).examined()
     on_cpu = place_of(K).is_host
-    for message in warnings_about(record, problem.rule, order, tol, max_iter, can_sweep=on_cpu):
+    for message in warnings_about(found.record, problem.rule, order, tol, max_iter, can_sweep=on_cpu):
         warnings.warn(message, stacklevel=2)
-    return ExactApproximation(record, problem, iterate)
+    return found
 
 
 def check_start(start: object, n: int) -> Sites | None:

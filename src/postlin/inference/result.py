@@ -20,6 +20,10 @@ Start = TypeVar("Start")
 #: The default relative tolerance of the adjoint solve.
 EXACT = 1e-11
 
+#: Where rounding can cause a larger residual than the first, inference has not converged, whatever the
+#: residual is. Above the second the evidence can be wrong by nats, and no search uses it.
+COARSE, UNUSABLE = 1e-5, 1e-3
+
 
 @dataclass(repr=False)
 class History:
@@ -44,6 +48,8 @@ class Record:
     history: History
     overruled: np.ndarray  # which sites a policy of EP has changed at any time
     unsolved: int = 0  # with inducing points: the number of rows not solved in the last pass
+    rounding: float = 0.0  # the residual that rounding in the factorisation can cause
+    doubt: str = ""  # why the evidence is unusable although inference came to an end, if it is
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,7 +90,8 @@ class Approximation(ABC, Generic[Start]):
         """Whether the residual is below the tolerance.
 
         Where the covariance is so ill-conditioned that rounding alone causes a larger residual, of up
-        to 1e-6, that is the tolerance: compare ``residual``.
+        to 1e-6, that is the tolerance: compare ``residual``. Where rounding leaves fewer than five
+        digits, inference has not converged.
         """
         return self.record.converged
 
@@ -166,6 +173,11 @@ class SiteApproximation(Approximation[Sites], Generic[P, I]):
     pull_back: Callable[[Self, Adjoint], Array] = _no_hyperparameters
 
     @property
+    @override
+    def is_unusable(self) -> bool:
+        return self.record.rounding > UNUSABLE or bool(self.record.doubt)
+
+    @property
     def mean(self) -> Array:
         """Posterior means: of the latent values (n,), or jointly of the contrasts (n, C − 1)."""
         return self.iterate.posterior.mean
@@ -234,7 +246,15 @@ def warnings_about(
                 "iterations; the result is where it stood. Use a schedule without iterations=."
             )
         )
-    if not record.converged and schedule.iterations is None:
+    if record.rounding > COARSE and schedule.iterations is None:
+        found.append(
+            ConvergenceWarning(
+                f"rounding leaves relative errors of about {record.rounding:.0e} in the result: the "
+                "kernel has variances that double precision cannot tell from infinite ones. To remedy "
+                "it, lower the variance of the kernel, or the weights."
+            )
+        )
+    elif not record.converged and schedule.iterations is None:
         cures = ["use schedule='sequential'"] if can_sweep else []
         spent = record.n_factorisations >= max_iter
         cures = [f"raise {option} (now {max_iter})"] if spent else [*cures, rule.remedy]
@@ -246,4 +266,11 @@ def warnings_about(
             )
         )
     policy = rule.policy_warning(record.overruled)
-    return found if policy is None else [*found, policy]
+    doubt = f"{record.doubt}, and no search for hyperparameters uses it" if record.doubt else ""
+    if policy is not None:
+        found.append(type(policy)(f"{policy} With it {doubt}." if doubt else str(policy)))
+    elif doubt:
+        found.append(
+            ConvergenceWarning(f"the evidence is unusable: {doubt}. To remedy it, {rule.remedy}.")
+        )
+    return found

@@ -14,7 +14,7 @@ import numpy as np
 from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
 from postlin.inference.contract import I, Iterate, Problem
-from postlin.inference.result import History, Record
+from postlin.inference.result import COARSE, History, Record
 from postlin.linalg.threads import keep_freed_memory
 from postlin.rules.sites import Sites
 from postlin.schedules import Schedule
@@ -27,6 +27,12 @@ _WORTHWHILE = 1.0
 _RETRY_TIME, _LONG_TIME = 2.0, 32.0
 #: The damping factor of the first stride, and the smallest that is tried.
 _FIRST_DAMPING, _LEAST_DAMPING = 0.5, 1e-3
+#: The largest residual that is accepted because rounding can cause it. A larger one is a failure.
+_ROUNDED = 1e-6
+#: A stride to a residual above this and above the present one is too long.
+_WILD = 1e6
+#: Without convergence, the best iterate is the result if its residual is below this part of the last.
+_BETTER = 0.1
 #: Above this residual the plain iteration counts as diverged.
 _RUNAWAY = 1e50
 
@@ -46,9 +52,11 @@ def solve(
         iterate = search.plain(start, max_iter, to_tolerance=True)
     else:
         iterate = search.run(start)
-    counts = search.n_iter, search.n_factorisations
-    done, size = search.done(iterate), iterate.size
-    return iterate, Record(done, size, *counts, search.history, search.overruled)
+    counts, rounding = (search.n_iter, search.n_factorisations), iterate.rounding
+    done = search.done(iterate) and rounding <= COARSE
+    return iterate, Record(
+        done, iterate.size, *counts, search.history, search.overruled, rounding=rounding
+    )
 
 
 class _Search(Generic[I]):
@@ -61,11 +69,12 @@ class _Search(Generic[I]):
         self.n_iter = self.n_sweeps = self.n_factorisations = 0
         self.history = History()
         self._held: I | None = None
+        self._best: tuple[float, Sites] | None = None
         self.overruled = np.zeros(len(problem.no_sites.nu), dtype=bool)
 
     def done(self, iterate: I) -> bool:
-        """Whether the iterate has converged, to the tolerance or to what rounding allows."""
-        return iterate.size <= max(self.tol, iterate.rounding)
+        """Whether the residual has reached the tolerance, or what rounding allows."""
+        return iterate.size <= max(self.tol, min(_ROUNDED, iterate.rounding))
 
     def plain(self, start: Sites | None, iterations: int, *, to_tolerance: bool) -> I:
         """The iterate after undamped iterations, from the prior if there is no start.
@@ -97,7 +106,13 @@ class _Search(Generic[I]):
             if new is None:
                 break
             iterate = self._accept(new)
-        return iterate
+        return iterate if self.done(iterate) else self._best_of(iterate)
+
+    def _best_of(self, last: I) -> I:
+        """The last iterate, or that of the smallest residual if it is far better."""
+        assert self._best is not None  # the last iterate was accepted
+        size, sites = self._best
+        return (self._evaluate(sites) if size < _BETTER * last.size else None) or last
 
     @property
     def _may_go_on(self) -> bool:
@@ -106,6 +121,8 @@ class _Search(Generic[I]):
     def _accept(self, iterate: I) -> I:
         self.n_iter += 1
         self._held = iterate
+        if self._best is None or iterate.size < self._best[0]:
+            self._best = iterate.size, iterate.posterior.sites
         self.overruled |= iterate.proposal.overruled
         self.history.residuals.append(iterate.size)
         self.history.means.append(iterate.posterior.mean)
@@ -153,10 +170,11 @@ class _Search(Generic[I]):
         points need not be unique (noisy threshold), and schedules with a common start find the same.
         """
         try:
-            wanted = self.problem.cautious_sites(iterate)
+            with np.errstate(all="ignore"):  # a trial may overflow, which the iterate shows
+                wanted = self.problem.cautious_sites(iterate)
+                return self._evaluate(self._present(iterate).towards(wanted, damping))
         except (ImproperCavityError, NotPositiveDefiniteError):
             return None
-        return self._evaluate(self._present(iterate).towards(wanted, damping))
 
     def _present(self, iterate: I | None) -> Sites:
         return self.problem.no_sites if iterate is None else iterate.posterior.sites
@@ -195,10 +213,11 @@ class _Search(Generic[I]):
         """The iterate after a damped step or sweep; None where even the shortest makes no posterior."""
         while self.damping >= _LEAST_DAMPING and self._may_go_on:
             try:
-                new = self._evaluate(self._next_sites(iterate, self.damping))
+                with np.errstate(all="ignore"):  # a trial may overflow, which the iterate shows
+                    new = self._evaluate(self._next_sites(iterate, self.damping))
             except (ImproperCavityError, NotPositiveDefiniteError):
                 new = None
-            if new is not None:
+            if new is not None and new.size <= max(_WILD, iterate.size):
                 turn = _cosine(new.residual, iterate.residual)
                 if turn < -0.1:
                     self.damping *= 0.6
@@ -210,8 +229,9 @@ class _Search(Generic[I]):
 
     def _newton(self, iterate: I) -> I | None:
         """The iterate after a Newton step or an implicit step; None if the residual grew too much."""
-        step, time = self.problem.newton_step(iterate, time=self.time)
-        new = self._evaluate(iterate.moved(step))
+        with np.errstate(all="ignore"):  # a step may overflow, which the iterate shows
+            step, time = self.problem.newton_step(iterate, time=self.time)
+            new = self._evaluate(iterate.moved(step))
         if new is None or new.size > _allowed_growth(new, iterate, time) * iterate.size:
             self.time = max(1.0, min(0.25 * time, _RETRY_TIME))
             return None
@@ -242,5 +262,6 @@ def _allowed_growth(new: Iterate, old: Iterate, time: float) -> float:
 
 def _cosine(new: Array, old: Array) -> float:
     """The cosine of the angle between two residuals, which is negative when iterates oscillate."""
-    norms = float(np.linalg.norm(new) * np.linalg.norm(old))
-    return float(np.sum(new * old)) / norms if norms > 0 else 1.0
+    left, right = (part / (np.abs(part).max() or 1.0) for part in (new, old))  # their squares overflow
+    norms = float(np.linalg.norm(left) * np.linalg.norm(right))
+    return float(np.sum(left * right)) / norms if norms > 0 else 1.0

@@ -21,6 +21,7 @@ from postlin.kernels.terms import full_cross as full_cross
 from postlin.kernels.terms import full_gram as full_gram
 from postlin.kernels.terms import matrices_held as matrices_held
 from postlin.kernels.terms import moves_points as moves_points
+from postlin.kernels.terms import shown as shown
 from postlin.kernels.tree import Slot as Slot
 from postlin.kernels.tree import WhiteSplit as WhiteSplit
 from postlin.kernels.tree import alike as alike

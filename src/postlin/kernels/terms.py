@@ -257,17 +257,23 @@ def bind(kernel: Kernel, X: Inputs | Points, place: Place | None = None) -> Term
     return _kind(kernel)(kernel, X if isinstance(X, Points) else Points(X, place))
 
 
+def shown(kernel: Kernel) -> str:
+    """The kernel in a message; scikit-learn shows the square root of a constant, negative or not."""
+    with np.errstate(invalid="ignore"):
+        return str(kernel)
+
+
 def bind_checked(kernel: Kernel, X: Inputs | Points, n: int, place: Place | None = None) -> Term:
     """The term of a kernel on data; ``ValueError`` if the kernel is not a covariance on them."""
     try:
         term = bind(kernel, X, place)
         K = full_gram(term.gram(kernel), n, place).K
     except (TypeError, ValueError) as error:
-        raise ValueError(f"the kernel {kernel} cannot be evaluated on X: {error}") from error
+        raise ValueError(f"the kernel {shown(kernel)} cannot be evaluated on X: {error}") from error
     try:
         check_covariance(K, known=is_covariance(kernel))
     except ValueError as error:
-        raise ValueError(f"the kernel {kernel} makes no covariance of X: {error}") from None
+        raise ValueError(f"the kernel {shown(kernel)} makes no covariance of X: {error}") from None
     return term
 
 

@@ -207,7 +207,7 @@ class ExactModel(Model[Sites]):
             problem, self.schedule, start=start, tol=tol or self.tol, max_iter=self.max_iter
         )
         plain = self.schedule.iterations is not None
-        return ExactApproximation(record, problem, iterate, pull_back, plain)
+        return ExactApproximation(record, problem, iterate, pull_back, plain).examined()
 
     @override
     def revive(

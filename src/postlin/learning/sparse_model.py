@@ -15,7 +15,7 @@ from postlin.inference.sparse.passes import Evidence, EvidencePass
 from postlin.inference.sparse.posterior import JITTER, Basis, SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
 from postlin.inference.sparse.solver import AfterPass, Solver, record_of_passes
-from postlin.kernels import WhiteSplit, moves_points, split_white
+from postlin.kernels import WhiteSplit, moves_points, shown, split_white
 from postlin.learning.hyperparameters import Hyperparameters, WithPoints
 from postlin.learning.models import Model
 from postlin.likelihoods import BinaryLikelihood, WithNoise
@@ -81,7 +81,7 @@ class SparseModel(Model[State]):
             Basis.of(latent, self.Z, self.jitter)
         except (TypeError, ValueError, NotPositiveDefiniteError) as error:
             raise ValueError(
-                f"the kernel {kernel} cannot use these inducing points: {error}"
+                f"the kernel {shown(kernel)} cannot use these inducing points: {error}"
             ) from error
         if learn_points and not moves_points(kernel):
             raise ValueError(

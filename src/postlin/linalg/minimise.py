@@ -24,6 +24,9 @@ _SHORTEST = 1e-8
 #: The slope above which a parameter passes its soft bound. Where the variance of a kernel grows without
 #: bound, its slope halves in every log-unit or faster, so that less than 0.1 is left to gain below.
 _FALLING = 0.05
+#: A search ends after this many steps and one for each parameter without a gain: a slope that stays
+#: steep then comes from rounding errors of the values.
+_PATIENCE = 10
 #: Parameters of size one or less that differ by this may be equal but for rounding.
 _ROUNDING = 1e-14
 #: A model with less curvature than this along a step is not updated.
@@ -94,6 +97,7 @@ def minimise(
     value, slope = objective(x)
     model = curvature
     radius = _FIRST if model is None else _KNOWN
+    idle = 0  # steps in a row without a gain
     for _ in range(max_evaluations - 1):
         high = np.minimum(top, np.where(x < soft, soft, np.where(slope < -_FALLING, np.inf, x)))
         free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
@@ -104,13 +108,15 @@ def minimise(
         least = worth.gain * max(1.0, abs(value))
         flat = worth.slope if model is not None else min(worth.slope, least)
         steepest = float(np.abs(slope[free]).max(initial=0.0))
-        if length < _SHORTEST or (promised <= least and steepest <= flat):
+        ended = length < _SHORTEST or idle > _PATIENCE + len(x)
+        if ended or (promised <= least and steepest <= flat):
             return Minimum(x, value, None, model)
         moved = _within(x + step, low, high)
         new_value, new_slope = objective(moved)
         loss = new_value - value
         if loss > least and (known := again(x, loss)) is not None:
             value, slope = known
+        idle = 0 if new_value < value - least else idle + 1
         # values may be wrong by ``least``, so that a loss of this size is no loss
         success = (value - new_value + least) / (max(promised, 0.0) + least)
         if new_slope.any():  # a slope of zero means that the objective could not be computed there

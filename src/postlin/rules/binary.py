@@ -32,8 +32,8 @@ from postlin.rules.sites import (
     set_sites,
 )
 
-#: The mean of a site is computed with a precision of at least this part of the marginal's.
-_NO_PRECISION = 1e-8
+#: A precision of at most this size underflows next: it counts as zero, which is not negative.
+_NO_PRECISION = 1e-290
 
 NegativeSites = Literal["keep", "raise", "clamp", "skip", "small_variance"]
 
@@ -134,7 +134,8 @@ class EP(Rule):
       definite and every cavity proper. The most accurate choice.
     - ``"raise"``: plain undamped EP, which raises ``ImproperCavityError`` where it breaks.
     - ``"clamp"``: their precision is set to zero.
-    - ``"skip"``: they stay as they were before the update.
+    - ``"skip"``: they stay as they were before the update, so that the result depends on the start
+      wherever such sites are left. Its evidence is not used to learn hyperparameters.
     - ``"small_variance"``: their variance is set to ``small_variance``, as in the paper.
 
     The last three issue a ``NegativeSiteWarning``.
@@ -161,29 +162,29 @@ class EP(Rule):
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
         """The sites with which cavity × site has the moments of cavity × likelihood."""
         if not (view.gap > 0).all():
-            first = int(np.flatnonzero(~(np.atleast_1d(view.gap) > 0))[0])
-            variance, gap = (np.atleast_1d(part)[first] for part in (view.variance, view.gap))
-            raise ImproperCavityError(first, float(variance / gap) if gap else np.inf)
+            raise _improper(view)
         cavity = view.cavity
         response = _density_response(likelihood, y, cavity)
         sites = set_sites(cavity, response)
-        changed = (sites.tau < 0) & (self.negative_sites not in ("keep", "raise"))
+        changed = (sites.tau < -_NO_PRECISION) & (self.negative_sites not in ("keep", "raise"))
         if not changed.any():
             return AtCavity(sites, cavity, response, view, changed, None)
-        policy, replacement = self._policy(sites, view, changed)
+        # g/ρ has all digits where ν/τ, which is m + g/ρ too, has none because both underflow
+        mean = cavity.mean + response.g / np.where(changed, response.rho, 1.0)
+        policy, replacement = self._policy(sites, mean, view, changed)
         kept = Sites(*(np.where(changed, a, b) for a, b in zip(policy, sites, strict=True)))
         return AtCavity(kept, cavity, response, view, changed, replacement)
 
-    def _policy(self, sites: Sites, view: SiteView, where: np.ndarray) -> tuple[Sites, np.ndarray]:
-        """The sites that replace negative ones, and their derivatives by the replaced ones."""
+    def _policy(
+        self, sites: Sites, mean: Array, view: SiteView, where: np.ndarray
+    ) -> tuple[Sites, np.ndarray]:
+        """The sites that replace negative ones of these means, and their derivatives by the latter."""
         zero, one = np.zeros_like(sites.tau), np.ones_like(sites.tau)
         if self.negative_sites == "skip":
             return Sites(view.tau, view.nu), np.zeros((2, 2, *zero.shape))
         if self.negative_sites == "small_variance":
-            # a site without precision has no mean
-            safe = np.where(where, np.minimum(sites.tau, -_NO_PRECISION / view.variance), 1.0)
-            mean, precision = sites.nu / safe, 1.0 / self.small_variance
-            by_site = np.array([[zero, zero], [-mean * precision / safe, precision / safe]])
+            tau, precision = np.where(where, sites.tau, 1.0), 1.0 / self.small_variance
+            by_site = np.array([[zero, zero], [-mean * precision / tau, precision / tau]])
             return Sites(precision * one, precision * mean), by_site
         return Sites(zero, sites.nu), np.array([[zero, zero], [zero, one]])
 
@@ -201,6 +202,16 @@ class EP(Rule):
             )
 
     @override
+    def doubt(self, overruled: np.ndarray) -> str:
+        count = int(overruled.sum())
+        if not count or self.negative_sites != "skip":
+            return ""
+        return (
+            f"{count} sites stay where they happened to be, so that the result depends on the start "
+            "and has no evidence"
+        )
+
+    @override
     def policy_warning(self, overruled: np.ndarray) -> NegativeSiteWarning | None:
         count = int(overruled.sum())
         if not count:
@@ -208,8 +219,8 @@ class EP(Rule):
         rows = ", ".join(map(str, np.flatnonzero(overruled)[:5]))
         return NegativeSiteWarning(
             f"EP asked for negative precision at {count} sites (rows {rows}"
-            f"{', …' if count > 5 else ''}), which negative_sites={self.negative_sites!r} changed; "
-            '"keep" is more accurate.'
+            f"{', …' if count > 5 else ''}), which negative_sites={self.negative_sites!r} changed; use "
+            '"keep", which is more accurate, or inference="pl".'
         )
 
 
@@ -262,6 +273,15 @@ class PL(Rule):
 
 #: The rules by name, as ``inference="pl"``.
 REGISTRY: dict[str, type[Rule]] = {rule.name: rule for rule in (PL, EP, Laplace)}
+
+
+def _improper(view: SiteView) -> ImproperCavityError:
+    """The error about the first improper cavity; the last axis of the arrays runs over the sites."""
+    variance, gap = np.atleast_1d(view.variance, view.gap)
+    first = tuple(np.argwhere(~(gap > 0))[0])
+    return ImproperCavityError(
+        int(first[-1]), float(variance[first] / gap[first]) if gap[first] else np.inf
+    )
 
 
 def _density_response(likelihood: Likelihood, y: Array, at: Marginals) -> Response:

@@ -123,6 +123,13 @@ class SiteRule(ABC):
         """Whether sites are iterated without damping only, so that a breakdown is an error."""
         return False
 
+    def doubt(self, overruled: np.ndarray) -> str:
+        """Why the result is no fixed point of the rule although no site moves; empty if it is one.
+
+        ``overruled`` marks the sites that a policy changes at the result.
+        """
+        return ""
+
     def policy_warning(self, overruled: np.ndarray) -> NegativeSiteWarning | None:
         """The warning that a policy has changed sites of negative precision, if it has."""
         return None

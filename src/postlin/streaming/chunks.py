@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _get_feature_names
 
 from postlin._typing import Array
+from postlin._validation import HEAVIEST
 
 T = TypeVar("T")
 
@@ -183,6 +184,11 @@ def _weights(weight: object, n: int, first: int, number: int) -> Array:
     for i in np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[:1]:
         raise ValueError(
             f"weights must be finite and not negative, but that of row {first + i} is {weights[i]:g} "
+            f"(chunk {number})."
+        )
+    for i in np.flatnonzero(weights > HEAVIEST)[:1]:
+        raise ValueError(
+            f"weights must be at most {HEAVIEST:g}, but that of row {first + i} is {weights[i]:g} "
             f"(chunk {number})."
         )
     return weights

@@ -6,7 +6,7 @@ the sites; PL's and Laplace's are not, so their gradient needs this implicit par
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -65,8 +65,22 @@ class ExactApproximation(SiteApproximation[ExactProblem, ExactIterate]):
     @property
     @override
     def is_unusable(self) -> bool:
-        lost = not self.converged and self.residual > _LOST
-        return lost and self.problem.rule.needs_fixed_point and not self.is_plain
+        lost = not self.converged and self.residual > _LOST and self.problem.rule.needs_fixed_point
+        return (lost or super().is_unusable) and not self.is_plain
+
+    def examined(self) -> "ExactApproximation":
+        """Return this approximation, with a record that says so where its evidence is none.
+
+        A policy of EP can hold sites anywhere, and far from a fixed point, or with repaired sites, the
+        evidence can take any value.
+        """
+        if self.is_clean or self.is_plain:
+            return self
+        doubt = self.problem.rule.doubt(self.iterate.proposal.overruled)
+        labels = isinstance(self.problem.likelihood, BinaryLikelihood)
+        if not doubt and labels and not self.log_evidence <= 0.0:
+            doubt = f"the log evidence is {self.log_evidence:.4g}, but no probability is above 1"
+        return replace(self, record=replace(self.record, doubt=doubt)) if doubt else self
 
     @cached_property
     def _scales(self) -> SiteScales:

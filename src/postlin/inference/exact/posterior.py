@@ -23,6 +23,7 @@ from postlin.rules.sites import Sites, SiteView
 
 #: √τ is at least this: weaker sites change no bit of B, and it can be divided by and B⁻¹ be squared.
 _WEAKEST = 1e-70
+_EPS = float(np.finfo(float).eps)
 
 
 class GaussianPosterior(Posterior):
@@ -60,8 +61,24 @@ class GaussianPosterior(Posterior):
         return self._factor.marginals()
 
     @cached_property
+    def is_resolved(self) -> bool:
+        """Whether every posterior variance has a correct digit."""
+        return bool((self._marginals[0] > _EPS * self._highest).all())
+
+    @property
+    def _highest(self) -> Array:
+        """k/(1 + τk), upper bounds of the variances, which ignore other points."""
+        return self._k / (1.0 + np.maximum(self.sites.tau, 0.0) * self._k)
+
+    @cached_property
     def _marginals(self) -> tuple[Array, Array]:
-        """Variances and 1 − τv given all sites."""
+        """Variances and 1 − τv given all sites; no variance is below the last bit of its bound."""
+        variance, gap = self._computed
+        return np.maximum(variance, _EPS * self._highest), gap
+
+    @cached_property
+    def _computed(self) -> tuple[Array, Array]:
+        """``_marginals`` as rounding leaves them, where a variance may even be negative."""
         if self._downdate is None:
             return self._factor.marginals()
         variance, gap = self._from_positive
@@ -91,9 +108,8 @@ class GaussianPosterior(Posterior):
 
         In place of the variances it has their upper bounds k/(1 + τk), which ignore other points.
         """
-        tau, k = self.sites.tau, self._k
-        gap = 1.0 / (1.0 + np.maximum(tau, 0.0) * k)
-        return SiteView(self.mean, gap * k, *self.sites, gap)
+        gap = 1.0 / (1.0 + np.maximum(self.sites.tau, 0.0) * self._k)
+        return SiteView(self.mean, gap * self._k, *self.sites, gap)
 
     def _negative(self) -> Downdate:
         """The downdate by the negative sites, from their columns of Σ given the positive sites."""
@@ -148,7 +164,7 @@ class GaussianPosterior(Posterior):
         if widening is not None:
             variance += _squares(widening)
         # No subtraction from k(x, x) can resolve a variance below its last bit.
-        variance = np.maximum(variance, np.finfo(float).eps * prior_variance)
+        variance = np.maximum(variance, _EPS * prior_variance)
         return Marginals(self.predict_mean(cross, prior_mean), variance)
 
     def predict_jointly(self, cross: Matrix, prior_covariance: Array) -> tuple[Array, Array]:

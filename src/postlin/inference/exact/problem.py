@@ -44,7 +44,7 @@ class ExactProblem(Problem["ExactIterate"]):
     def iterate(self, sites: Sites, *, strict: bool = False) -> "ExactIterate":
         posterior = GaussianPosterior(self.K, self.prior_mean, sites)
         view = posterior.view if self.rule.looks_at_variance else posterior.view_without_variance
-        if strict and not (view.variance > 0).all():  # sites are stronger than 1/rounding
+        if strict and self.rule.looks_at_variance and not posterior.is_resolved:
             raise NotPositiveDefiniteError("a posterior variance has no digit left.")
         return ExactIterate(posterior, view, self._propose(view))
 

@@ -122,6 +122,10 @@ class Basis:
             Kuu = full_cross(kernel, Z, Z).K
         if not np.isfinite(Kuu).all():
             raise NotPositiveDefiniteError("the kernel's values at the inducing points are not finite.")
+        if Kuu.diagonal().min() < 0.0:
+            raise NotPositiveDefiniteError(
+                "the kernel's variances at the inducing points are negative."
+            )
         Kuu[np.diag_indices_from(Kuu)] += jitter * Kuu.diagonal().mean()
         try:
             return cls(kernel, Z, jitter, Triangle(cholesky(Kuu, lower=True)))

@@ -95,9 +95,12 @@ class Method:
         zero, one = np.zeros_like(mu), np.ones_like(mu)
         (tau, nu), _ = self.rule.set_sites(self.likelihood, y, SiteView(mu, lam + s, zero, zero, one))
         tau, nu = q * np.maximum(tau, 0.0), q * nu
-        part = s * tau / (1.0 + lam * tau)
-        shrink = np.minimum(1.0, _OWN_PART / np.maximum(part, _OWN_PART))
-        return Sites(shrink * tau, shrink * nu)
+        # s τ' ≤ _OWN_PART where τ ≤ _OWN_PART/(s − _OWN_PART λ); it has no limit where λ is so large
+        room = s - _OWN_PART * lam
+        limit = np.divide(_OWN_PART, room, out=np.full_like(tau, np.inf), where=room > 0)
+        weaker = np.minimum(tau, limit)
+        shrink = np.divide(weaker, tau, out=np.ones_like(tau), where=tau > 0)
+        return Sites(weaker, shrink * nu)
 
 
 def newton_matrix(moments: RowMoments, sites: Sites, proposal: Proposal) -> tuple[Array, Array]:
@@ -159,8 +162,10 @@ class _Newton:
         self.step = np.where(good, np.where(arrives, newton, half), 0.5 * self.step)
         self.step = np.where(~good & self.follow, self.plain, self.step)
         solved = good & arrives & (size < _SOLVED)
-        for array, value in zip((self.tau, self.nu), self._after(), strict=True):
-            np.copyto(array, value, where=solved)
+        if solved.any():
+            last, sound = self._trial()
+            for array, value in zip((self.tau, self.nu), last, strict=True):
+                np.copyto(array, value, where=solved & sound)
         return np.asarray(solved | stuck)
 
     def _after(self) -> Sites:
