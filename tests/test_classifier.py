@@ -26,7 +26,6 @@ PAPER = ConstantKernel(10.0) * RBF(1.0) + WhiteKernel(0.1, "fixed")
 @parametrize_with_checks(
     [GPClassifier(), GPClassifier(inference="ep"), GPClassifier(inference="laplace")]
 )
-@pytest.mark.filterwarnings("ignore:.*is at its .* bound")  # of the few and random rows there
 def test_scikit_learn_checks(estimator, check):
     if getattr(check, "func", check).__name__ == "check_array_api_input":
         pytest.skip("needs SCIPY_ARRAY_API=1 at import")

@@ -194,7 +194,6 @@ def test_hard_rows_are_rows_as_passed_to_fit(three, kind):
     assert any(wrong in [row.row for row in d.hard_rows(3)] for d in model.diagnostics_)
 
 
-@pytest.mark.filterwarnings("ignore:.*epsilon is at its lower bound")
 def test_summary_of_two_classes(crab):
     y = np.where(crab.y > 0, "female", "male")
     model = GPClassifier(PAPER, likelihood=NoisyThreshold(0.05, (1e-4, 0.3)), inference="ep")
@@ -322,13 +321,13 @@ def sparse():
 ARD = ConstantKernel(10.0, (1e-2, 1e4)) * RBF(np.ones(6), (1e-2, 1e4)) + WhiteKernel(0.1, "fixed")
 
 
-@pytest.mark.filterwarnings("ignore:.*is at its .* bound")  # features without use have no length scale
+@pytest.mark.filterwarnings("ignore:.*bound of")  # features without use have no length scale
 def test_relevance_is_learned(sparse):
     X, y = sparse
     found = GPClassifier(ARD).fit(pd.DataFrame(X, columns=list("abcdef")), y).relevance_
     assert set(found.names[:2]) == {"b", "e"}
     assert set(found.features[:2]) == {1, 4}
-    assert found.values[1] > 3 * found.values[2]
+    assert found.values[1] > 1.5 * found.values[2]
     assert (np.diff(found.values) <= 0).all()
     assert sorted(found.features) == list(range(6))
 

@@ -168,7 +168,6 @@ def test_restarts_draw_the_rate_too(noisy):
     assert (rates < 0.4).all()
 
 
-@pytest.mark.filterwarnings("ignore:.*is at its .* bound")
 def test_every_problem_of_many_learns_its_own_rate():
     X, y = flipped(90, 2, "drawn")
     y = y + (X[:, 0] > 1)

@@ -148,7 +148,6 @@ def test_certain_pairs_leave_probabilities_finite():
 
 
 @pytest.mark.parametrize("kind", STRATEGIES)
-@pytest.mark.filterwarnings("ignore:.*is at its .* bound")
 def test_results_do_not_depend_on_the_number_of_processes(waves, kind):
     X, y = waves
     kernel = ConstantKernel(4.0, (0.1, 1e3)) * RBF(1.5, (0.1, 10.0)) + WhiteKernel(0.1, "fixed")
@@ -322,7 +321,6 @@ def test_an_unknown_strategy_is_refused(waves):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*is at its .* bound")
 @pytest.mark.parametrize("kind", STRATEGIES)
 @pytest.mark.parametrize("inference", ["pl", "ep"])
 def test_leave_one_out_is_refitting_on_all_of_wine(kind, inference):

@@ -466,7 +466,6 @@ MARKS = np.repeat(["a", "g", "t"], [6, 3, 3])
 @pytest.mark.parametrize("optimizer", [None, "bfgs"])
 @pytest.mark.parametrize("kind", STRATEGIES)
 @pytest.mark.parametrize("two", [True, False], ids=["two", "three"])
-@pytest.mark.filterwarnings("ignore:.*is at its .* bound")
 def test_strings_with_a_kernel_of_ones_own(two, kind, optimizer):
     """As in scikit-learn's example of Gaussian processes on discrete data structures."""
     y = np.where(MARKS == "a", "a", "other") if two else MARKS
@@ -519,7 +518,6 @@ class GraphKernel(GenericKernelMixin, Kernel):
 
 @pytest.mark.parametrize("kind", STRATEGIES)
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.filterwarnings("ignore:.*is at its .* bound")
 def test_graphs_with_a_kernel_of_ones_own(kind, classes):
     rng = np.random.default_rng(0)
     graphs, y = [], []

@@ -168,7 +168,6 @@ def test_weights_are_repetitions(data):
     np.testing.assert_allclose(balanced.predict_proba(X), same.predict_proba(X), rtol=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore:.*is at its .* bound")  # points that are learned do that
 def test_learned_noise_and_learned_points(data):
     X, y = data[0][:80], data[1][:80]
     start = GPClassifier(**FIXED, inducing=4, random_state=0).fit(X, y)
