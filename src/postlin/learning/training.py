@@ -20,6 +20,8 @@ from postlin.linalg.minimise import Minimum, Optimizer, Worth, minimise, optimis
 _CLIMBERS = ("bfgs", "fmin_l_bfgs_b")
 #: When the search with equal length scales ends, since another goes on from there.
 _ROUGHLY = Worth(gain=1e-4, slope=0.1)
+#: Log evidences of fixed points that differ by more than this are not those of the same.
+_AMBIGUOUS = 1e-3
 #: Ends whose values differ by less than this part are the same optimum.
 _EQUAL = 1e-7
 #: The gain in log evidence from a wider bound that users are told about.
@@ -34,7 +36,8 @@ class Training(NamedTuple, Generic[Start]):
     ``path`` holds the log-parameters and the log evidence of every evaluation, in order; ``message``
     says why the optimiser did not converge, or is None. ``narrow`` names the bounds that keep the
     evidence lower, ``constant`` tells that all new rows get nearly the same probability, and
-    ``blind`` that this is so because the kernel tells rows apart nowhere.
+    ``blind`` that this is so because the kernel tells rows apart nowhere. ``ambiguous`` says that
+    inference from another start has another result.
     """
 
     at: Hyperparameters
@@ -45,20 +48,24 @@ class Training(NamedTuple, Generic[Start]):
     narrow: tuple[str, ...] = ()
     constant: bool = False
     blind: bool = False
+    ambiguous: str = ""
 
     def remarks(self) -> list[str]:
         """A sentence about each problem of the search, with a remedy."""
+        unclear = [self.ambiguous] if self.ambiguous else []
         if self.interrupted:
             return [
+                *unclear,
                 "interrupted: the hyperparameters are the best found so far, after "
-                f"{len(self.path)} evaluations; fit again with warm_start=True to go on."
+                f"{len(self.path)} evaluations; fit again with warm_start=True to go on.",
             ]
         if self.message is not None:
             return [
+                *unclear,
                 f"the optimiser did not converge ({self.message}); give it another start with "
-                "n_restarts_optimizer, or scale the features."
+                "n_restarts_optimizer, or scale the features.",
             ]
-        found = [
+        found = unclear + [
             f"the log evidence still rises at the {bound}: widen its bounds and fit again, or fix the "
             "parameter."
             for bound in self.narrow
@@ -244,11 +251,37 @@ def train(
             raise
         found, interrupted, narrow = Minimum(search.best(), np.nan, None), True, ()
     fits, there = search.at(found.x), at.at(found.x)
+    ambiguous = "" if there.likelihood.log_concave else _from_the_prior(models, there, fits)
     value, n = sum(fit.log_evidence for fit in fits), len(search.path)
     label = f"{name}: " if name else ""
     logger.info("%s%s: log evidence %.6f after %d evaluations", label, there.kernel, value, n)
     sight = (False, False) if guide is None else guide.verdict(first, found.x)
-    return Training(there, fits, found.message, search.path, interrupted, narrow, *sight)
+    return Training(
+        there, fits, found.message, search.path, interrupted, narrow, *sight, ambiguous=ambiguous
+    )
+
+
+def _from_the_prior(
+    models: Sequence[Model[Start]], at: Hyperparameters, fits: list[Approximation[Start]]
+) -> str:
+    """Infer once more without earlier results, and keep what is better; a sentence if they differ.
+
+    Rules have one fixed point where likelihoods are log-concave; with others there may be several.
+    """
+    said = ""
+    for k, model in enumerate(models):
+        other = model.infer(at)
+        before, now = fits[k].log_evidence, other.log_evidence
+        if not (other.converged and fits[k].converged) or abs(now - before) <= _AMBIGUOUS:
+            continue
+        said = (
+            "inference has more than one fixed point here, with log evidences "
+            f"{max(now, before):.4f}, which is kept, and {min(now, before):.4f}: add white noise to "
+            "the kernel, or use fold_noise=True or a log-concave likelihood such as probit."
+        )
+        if now > before:
+            fits[k] = other
+    return said
 
 
 @contextmanager

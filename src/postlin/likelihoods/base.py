@@ -100,6 +100,8 @@ class Likelihood(ABC):
     name: ClassVar[str]
     #: Whether p(y|f) is known, which Laplace, EP and the evidence from cavities need.
     has_density: ClassVar[bool] = True
+    #: Whether log p(y|f) is known to be concave in f, so that a rule has one fixed point.
+    log_concave: bool = False
     #: The names of the attributes by which this likelihood can be differentiated.
     parameters: tuple[str, ...] = ()
 

@@ -44,6 +44,7 @@ class Logit(BinaryLikelihood):
     """
 
     name: ClassVar[str] = "logit"
+    log_concave: bool = True
     symmetric: bool = True
 
     def __init__(self, order: int | None = None) -> None:

@@ -62,6 +62,7 @@ class Probit(BinaryLikelihood):
     """p(y|f) = Φ(y f), whose integrals all have closed forms."""
 
     name: ClassVar[str] = "probit"
+    log_concave: bool = True
     symmetric: bool = True
 
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:

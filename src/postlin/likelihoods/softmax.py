@@ -36,6 +36,7 @@ class Softmax:
     """p(y = c|f) = exp(f_c)/Σ exp(f), the likelihood of all classes jointly; it has no parameters."""
 
     name: ClassVar[str] = "softmax"
+    log_concave: ClassVar[bool] = True
     free: ClassVar[dict[str, tuple[float, float]]] = {}
     other_starts: ClassVar[list[dict[str, float]]] = []
 

@@ -25,6 +25,7 @@ class WithNoise(BinaryLikelihood):
         self.base = base
         self.variance = float(variance)
         self.symmetric = base.symmetric
+        self.log_concave = base.log_concave
         self.differentiable = base.differentiable or variance > 0
         self.parameters = ("variance", *base.parameters)
 
