@@ -26,6 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 import postlin
 from postlin import EP, GPClassifier, ModelFileError
+from postlin._files import sealed
 from postlin.estimator import files
 from postlin.likelihoods import REGISTRY as LIKELIHOODS
 from postlin.likelihoods import NoisyThreshold
@@ -277,13 +278,13 @@ def test_a_write_that_fails_leaves_the_old_file(model, content, tmp_path, monkey
     assert os.listdir(tmp_path) == ["m"]
 
 
-def test_a_checkpoint_of_an_earlier_layout_names_both_versions(tmp_path):
-    about = json.dumps({"format": 1, "fingerprint": "of 0.1.0", "content": {}}).encode()
-    np.savez(tmp_path / "c.npz", about=np.frombuffer(about, np.uint8))
+def test_a_checkpoint_of_another_layout_names_both_versions(tmp_path):
+    about = {"format": 99, "postlin": "9.9", "fingerprint": "of another fit"}
+    (tmp_path / "c").write_bytes(sealed(about))
     X = np.random.default_rng(0).normal(size=(30, 2))
-    model = GPClassifier(inducing=3, checkpoint=tmp_path / "c.npz")
+    model = GPClassifier(inducing=3, checkpoint=tmp_path / "c")
     message = (
-        r"is a checkpoint of postlin 0\.1\.0 in format 1, and postlin \S+ reads format \d+: remove it"
+        r"is a checkpoint of postlin 9\.9 in format 99, and postlin \S+ reads format \d+: remove it"
     )
     with pytest.raises(postlin.CheckpointError, match=message):
         model.fit(X, X[:, 0] > 0)
