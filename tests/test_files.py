@@ -183,7 +183,7 @@ def test_a_thousand_mutations_are_refused_or_change_nothing(model, content, rows
 
 def forged(payload):
     """A file with a checksum that is right, as somebody would make it who means harm."""
-    return files._MAGIC + files._header(payload) + payload
+    return files._MAGIC + files._header(payload, None) + payload
 
 
 class Harm:
@@ -237,10 +237,10 @@ def test_mutations_with_a_right_checksum_are_survived(content, model, rows, tmp_
 
 
 def test_another_format_is_named(content, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_FORMAT", 3)
+    monkeypatch.setattr(files, "_FORMAT", 4)
     (tmp_path / "m").write_bytes(content)
     with pytest.raises(
-        ModelFileError, match=r"written by postlin \S+ in format 2, and postlin \S+ reads format 3"
+        ModelFileError, match=r"written by postlin \S+ in format 3, and postlin \S+ reads format 4"
     ):
         postlin.load(tmp_path / "m")
 

@@ -111,6 +111,9 @@ def _files(paths: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
         found += sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
     if not found:
         raise ValueError(f"there are no Parquet files at {', '.join(map(str, paths))}.")
+    for path in found:
+        if path.exists() and not path.is_file():  # a pipe could be waited for forever
+            raise ValueError(f"{str(path)!r} is not a Parquet file: it is no ordinary file.")
     return tuple(str(path.absolute()) for path in found)
 
 
