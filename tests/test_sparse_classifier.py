@@ -263,7 +263,10 @@ def test_predictions_for_many_rows_take_little_memory(fitted):
         ({"inducing": 5, "coarse_rows": 0}, "coarse_rows must be a positive integer"),
         ({"inducing": 5, "kernel": CompoundKernel([RBF()])}, "cannot be a CompoundKernel"),
         ({"inducing": 5, "kernel": RBF([1.0] * 3)}, "inducing points: 3 length scales for 2 features"),
-        ({"inducing": 5, "kernel": ConstantKernel(0.0, "fixed") * RBF()}, "singular to rounding"),
+        (
+            {"inducing": 5, "kernel": ConstantKernel(0.0, "fixed") * RBF()},
+            "singular to rounding: .*drop one, use fewer, or use a kernel .* a variance above zero",
+        ),
         ({"learn_inducing": True}, "learn_inducing is for fits with inducing points"),
         ({"coarse_rows": 100}, "coarse_rows is for fits with inducing points"),
         ({"inducing": 5, "checkpoint": 3}, "checkpoint must be a path or None, got 3"),
