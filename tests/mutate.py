@@ -117,7 +117,7 @@ def mutate_array(data, rng):
         array = array[:-1] if array.ndim else np.stack([array, array])
     elif kind == 2:
         array = np.concatenate([array, array]) if array.ndim else array[None]
-    elif kind == 3:
+    elif kind == 3 and array.dtype.kind in "biuf":
         array = array.astype(rng.choice(["f4", "i8", "U5", "S3", "c16", "?"]), casting="unsafe")
     elif kind == 4:
         array = array.T if array.ndim > 1 else array[:, None] if array.ndim else array

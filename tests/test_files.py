@@ -288,3 +288,13 @@ def test_a_checkpoint_of_another_layout_names_both_versions(tmp_path):
     )
     with pytest.raises(postlin.CheckpointError, match=message):
         model.fit(X, X[:, 0] > 0)
+
+
+def test_names_in_a_foreign_file_cannot_write_lines_or_colours(content, tmp_path):
+    members = members_of(content[content.index(b"PK") :])
+    schema = json.loads(members["schema.json"]) | {"__class__": "A\n\x1b[31m" + "x" * 10**5}
+    payload = zipped(members | {"schema.json": json.dumps(schema).encode()})
+    (tmp_path / "m").write_bytes(forged(payload))
+    message = refusal(tmp_path / "m")
+    assert message.isprintable()
+    assert len(message) < 500

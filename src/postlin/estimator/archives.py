@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 #: Sparse matrices may be as many times as large as the file, and this many bytes larger.
 _RATIO, _ALLOWANCE = 100, 2**20
 #: The kinds of numbers, texts and dates that arrays may hold.
-_KINDS = set("biufcUSMm")
+_KINDS = set("biufUSMm")
 _SCHEMA = "schema.json"
 
 

@@ -8,6 +8,7 @@ so that even a forged file with a valid checksum can only change numbers.
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ _MAGIC = b"postlin model\n"
 _FORMAT = 3
 #: The most bytes of a header; those that ``save`` writes are much shorter.
 _LONGEST_HEADER = 1000
-#: The most characters of the error that another library raises for a file.
+#: The most characters of a file, or of the error of another library about it, in a message.
 _LONGEST_REASON = 200
 
 _TYPES: tuple[type, ...] = (
@@ -111,8 +112,8 @@ def load(path: str | os.PathLike[str]) -> Any:
         found = set(skops.get_untrusted_types(data=payload))
         if not found <= TRUSTED:
             raise ModelFileError(
-                f"{str(path)!r} holds {', '.join(sorted(found - TRUSTED))}, which no model file of "
-                "postlin does: it is not loaded."
+                f"{str(path)!r} holds {_shown(found - TRUSTED)}, which no model file of postlin does: "
+                "it is not loaded."
             )
         model = skops.loads(payload, trusted=sorted(found))
         _check(model)
@@ -120,11 +121,18 @@ def load(path: str | os.PathLike[str]) -> Any:
     except ModelFileError:
         raise
     except Exception as error:  # a foreign description can provoke any error
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON]
+        reason = f"{type(error).__name__}: {_shown([str(error)])}"
         raise ModelFileError(
             f"{str(path)!r} cannot be read ({reason}): fit the model again."
         ) from error
     return model
+
+
+def _shown(texts: Iterable[str]) -> str:
+    """Texts of a file that is not trusted, made fit for a message: in one line, and not too long."""
+    whole = ", ".join(sorted(texts))
+    printable = "".join(c if c.isprintable() else " " for c in whole[: _LONGEST_REASON + 1])
+    return printable if len(whole) <= _LONGEST_REASON else f"{printable[:_LONGEST_REASON]}…"
 
 
 def check_skops() -> Any:

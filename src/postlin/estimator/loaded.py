@@ -27,6 +27,8 @@ _ENTRIES = 5000**2
 _ROWS = 8
 #: The largest whole number among the options of rules and likelihoods, which set numbers of nodes.
 _MOST = 2**20
+#: The largest site or weight: larger ones overflow at some rows and not at others.
+_LARGEST = 1e100
 
 
 def check_model(model: GPClassifier | Pipeline, features: int | None) -> None:
@@ -61,11 +63,11 @@ def _require(condition: object, problem: str) -> None:
         raise ValueError(problem)
 
 
-def _numbers(values: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """An array of finite numbers of this shape."""
+def _numbers(values: Any, shape: tuple[int, ...], what: str, most: float = np.inf) -> np.ndarray:
+    """An array of finite numbers of this shape, of which none is larger than ``most``."""
     array = values if isinstance(values, np.ndarray) else np.empty(0, object)
     _require(array.dtype.kind in "biuf" and array.shape == shape, f"{what} has another shape or type")
-    _require(np.isfinite(array).all(), f"{what} is not finite")
+    _require(np.isfinite(array).all() and (np.abs(array) <= most).all(), f"{what} is out of range")
     return array
 
 
@@ -108,7 +110,7 @@ def _check_fit(fit: Fit, classifier: GPClassifier) -> None:
     shapes = _shapes(fit, classifier)
     _require(len(fit._kept) == len(shapes), "a site is missing")
     for values, shape in zip(fit._kept, shapes, strict=True):
-        _numbers(values, shape, "a site")
+        _numbers(values, shape, "a site", _LARGEST)
 
 
 def _shapes(fit: Fit, classifier: GPClassifier) -> list[tuple[int, ...]]:
@@ -142,7 +144,8 @@ def _check_weights(weights: Any, n: int) -> None:
     elif isinstance(weights, Weights):
         return
     _require(
-        weights is None or (_numbers(weights, (n,), "a weight") >= 0).all(), "a weight is negative"
+        weights is None or (_numbers(weights, (n,), "a weight", _LARGEST) >= 0).all(),
+        "a weight is negative",
     )
 
 
