@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from postlin import ConvergenceWarning, Evaluation, GPClassifier
+from postlin import ConvergenceWarning, Evaluation, GPClassifier, NotPositiveDefiniteError
 from postlin.likelihoods import NoisyThreshold
 
 KERNEL = ConstantKernel(10.0) * RBF(1.0) + WhiteKernel(0.1, "fixed")
@@ -260,3 +260,36 @@ def test_bounds_do_not_matter_where_nothing_is_learned(two):
         model = GPClassifier(kernel, optimizer=None).fit(*two)
     assert not said
     np.testing.assert_array_equal(model.kernel_.theta, kernel.theta)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"multi_class": "joint", "tol": 1e-6}, {"inducing": 12, "random_state": 0}], ids=str
+)
+def test_a_fit_that_keeps_a_theta_moves_to_it_as_a_whole(two, three, options):
+    X, y = three if "multi_class" in options else two
+    model = GPClassifier(KERNEL, optimizer=None, **options).fit(X, y)
+    theta = model.kernel_.theta + np.array([0.5, -0.3])
+    there = GPClassifier(KERNEL.clone_with_theta(theta), optimizer=None, **options).fit(X, y)
+    model.loo_predict_proba_  # noqa: B018  # which is kept
+    model.log_marginal_likelihood(theta)
+    assert not np.allclose(model.predict_proba(X), there.predict_proba(X), atol=1e-3)
+    value = model.log_marginal_likelihood(theta, clone_kernel=False)
+    assert value == pytest.approx(there.log_marginal_likelihood_value_, abs=1e-5)
+    assert model.log_marginal_likelihood_value_ == value
+    np.testing.assert_allclose(model.kernel_.theta, theta)
+    np.testing.assert_allclose(model.predict_proba(X), there.predict_proba(X), atol=1e-5)
+    np.testing.assert_allclose(model.loo_predict_proba_, there.loo_predict_proba_, atol=1e-5)
+
+
+def test_a_theta_without_a_posterior_leaves_the_fit_as_it_was(two, monkeypatch):
+    model = GPClassifier(KERNEL, optimizer=None).fit(*two)
+    before = model.predict_proba(two[0])
+
+    def fails(*_):
+        raise NotPositiveDefiniteError
+
+    monkeypatch.setattr(type(model.base_estimator_.model), "infer", fails)
+    with pytest.raises(NotPositiveDefiniteError):
+        model.log_marginal_likelihood([1.0, 0.0], clone_kernel=False)
+    np.testing.assert_array_equal(model.predict_proba(two[0]), before)
+    np.testing.assert_array_equal(model.kernel_.theta, KERNEL.theta)

@@ -26,6 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 import postlin
 from postlin import EP, GPClassifier, ModelFileError
+from postlin._files import sealed
 from postlin.estimator import files
 from postlin.likelihoods import REGISTRY as LIKELIHOODS
 from postlin.likelihoods import NoisyThreshold
@@ -182,7 +183,7 @@ def test_a_thousand_mutations_are_refused_or_change_nothing(model, content, rows
 
 def forged(payload):
     """A file with a checksum that is right, as somebody would make it who means harm."""
-    return files._MAGIC + files._header(payload) + payload
+    return files._MAGIC + files._header(payload, None) + payload
 
 
 class Harm:
@@ -236,10 +237,10 @@ def test_mutations_with_a_right_checksum_are_survived(content, model, rows, tmp_
 
 
 def test_another_format_is_named(content, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_FORMAT", 3)
+    monkeypatch.setattr(files, "_FORMAT", 4)
     (tmp_path / "m").write_bytes(content)
     with pytest.raises(
-        ModelFileError, match=r"written by postlin \S+ in format 2, and postlin \S+ reads format 3"
+        ModelFileError, match=r"written by postlin \S+ in format 3, and postlin \S+ reads format 4"
     ):
         postlin.load(tmp_path / "m")
 
@@ -277,13 +278,23 @@ def test_a_write_that_fails_leaves_the_old_file(model, content, tmp_path, monkey
     assert os.listdir(tmp_path) == ["m"]
 
 
-def test_a_checkpoint_of_an_earlier_layout_names_both_versions(tmp_path):
-    about = json.dumps({"format": 1, "fingerprint": "of 0.1.0", "content": {}}).encode()
-    np.savez(tmp_path / "c.npz", about=np.frombuffer(about, np.uint8))
+def test_a_checkpoint_of_another_layout_names_both_versions(tmp_path):
+    about = {"format": 99, "postlin": "9.9", "fingerprint": "of another fit"}
+    (tmp_path / "c").write_bytes(sealed(about))
     X = np.random.default_rng(0).normal(size=(30, 2))
-    model = GPClassifier(inducing=3, checkpoint=tmp_path / "c.npz")
+    model = GPClassifier(inducing=3, checkpoint=tmp_path / "c")
     message = (
-        r"is a checkpoint of postlin 0\.1\.0 in format 1, and postlin \S+ reads format \d+: remove it"
+        r"is a checkpoint of postlin 9\.9 in format 99, and postlin \S+ reads format \d+: remove it"
     )
     with pytest.raises(postlin.CheckpointError, match=message):
         model.fit(X, X[:, 0] > 0)
+
+
+def test_names_in_a_foreign_file_cannot_write_lines_or_colours(content, tmp_path):
+    members = members_of(content[content.index(b"PK") :])
+    schema = json.loads(members["schema.json"]) | {"__class__": "A\n\x1b[31m" + "x" * 10**5}
+    payload = zipped(members | {"schema.json": json.dumps(schema).encode()})
+    (tmp_path / "m").write_bytes(forged(payload))
+    message = refusal(tmp_path / "m")
+    assert message.isprintable()
+    assert len(message) < 500

@@ -8,6 +8,7 @@ from postlin.estimator.files import load, save
 from postlin.exceptions import (
     CheckpointError,
     ConvergenceWarning,
+    FileWarning,
     ImproperCavityError,
     ModelFileError,
     NegativeSiteWarning,
@@ -34,6 +35,7 @@ __all__ = [
     "CheckpointError",
     "ConvergenceWarning",
     "Evaluation",
+    "FileWarning",
     "GPClassifier",
     "ImproperCavityError",
     "Laplace",

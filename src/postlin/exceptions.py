@@ -31,5 +31,9 @@ class NotPositiveDefiniteError(ArithmeticError):
     """There is no Gaussian posterior, because K is no covariance or negative sites outweigh it."""
 
 
+class FileWarning(UserWarning):
+    """A file could not be written or is damaged in part; the result is right, but may take longer."""
+
+
 class NegativeSiteWarning(UserWarning):
     """EP proposed sites of negative precision, and the chosen policy changed them."""

@@ -1,13 +1,12 @@
 """Diagnostics of a fit: convergence, hard rows and the relevance of features."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from postlin._typing import Array
+from postlin._typing import Array, cached_property
 from postlin.estimator.fits import Fit
 from postlin.kernels import kernels_of, length_scales
 

@@ -8,6 +8,7 @@ so that even a forged file with a valid checksum can only change numbers.
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ import postlin
 from postlin import likelihoods, rules, schedules
 from postlin._files import write_atomically
 from postlin.estimator import fits, joint_fit, strategies
+from postlin.estimator.archives import check_archive
 from postlin.estimator.classifier import GPClassifier
+from postlin.estimator.loaded import check_model, transformed
 from postlin.exceptions import ModelFileError
 from postlin.inference import result
 from postlin.learning import hyperparameters, hyperprior, joint_model, models
@@ -30,9 +33,11 @@ from postlin.rules import joint, weights
 
 _MAGIC = b"postlin model\n"
 #: The number of the layout of the file and of the objects in it.
-_FORMAT = 2
+_FORMAT = 3
 #: The most bytes of a header; those that ``save`` writes are much shorter.
 _LONGEST_HEADER = 1000
+#: The most characters of a file, or of the error of another library about it, in a message.
+_LONGEST_REASON = 200
 
 _TYPES: tuple[type, ...] = (
     GPClassifier,
@@ -80,7 +85,7 @@ def save(model: GPClassifier | Pipeline, path: str | os.PathLike[str]) -> None:
 
     The file appears whole or not at all.
     """
-    skops = _skops()
+    skops = check_skops()
     _check(model)
     payload: bytes = skops.dumps(model)
     strange = sorted(set(skops.get_untrusted_types(data=payload)) - TRUSTED)
@@ -89,33 +94,49 @@ def save(model: GPClassifier | Pipeline, path: str | os.PathLike[str]) -> None:
             f"the model holds {', '.join(strange)}, which a model file cannot: use kernels of "
             "scikit-learn, likelihoods and rules of postlin and no functions, or pickle it."
         )
-    write_atomically(Path(path), lambda file: file.write(_MAGIC + _header(payload) + payload))
+    header = _header(payload, transformed(model))
+    write_atomically(Path(path), lambda file: file.write(_MAGIC + header + payload))
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read a model from a file of ``save``; raise ``ModelFileError`` for any other file."""
+    """Read a model from a file of ``save``; raise ``ModelFileError`` for any other file.
+
+    A model that was loaded predicts: its parts are checked, and unless it is very large it has already
+    predicted a few rows.
+    """
     path = Path(path)
-    payload = _payload(path.read_bytes(), path)
-    skops = _skops()
+    about, payload = _read(path)
+    skops = check_skops()
     try:
+        check_archive(payload)
         found = set(skops.get_untrusted_types(data=payload))
         if not found <= TRUSTED:
             raise ModelFileError(
-                f"{str(path)!r} holds {', '.join(sorted(found - TRUSTED))}, which no model file of "
-                "postlin does: it is not loaded."
+                f"{str(path)!r} holds {_shown(found - TRUSTED)}, which no model file of postlin does: "
+                "it is not loaded."
             )
         model = skops.loads(payload, trusted=sorted(found))
         _check(model)
+        check_model(model, about["features"])
     except ModelFileError:
         raise
     except Exception as error:  # a foreign description can provoke any error
+        reason = f"{type(error).__name__}: {_shown([str(error)])}"
         raise ModelFileError(
-            f"{str(path)!r} cannot be read ({type(error).__name__}: {error}): fit the model again."
+            f"{str(path)!r} cannot be read ({reason}): fit the model again."
         ) from error
     return model
 
 
-def _skops() -> Any:
+def _shown(texts: Iterable[str]) -> str:
+    """Texts of a file that is not trusted, made fit for a message: in one line, and not too long."""
+    whole = ", ".join(sorted(texts))
+    printable = "".join(c if c.isprintable() else " " for c in whole[: _LONGEST_REASON + 1])
+    return printable if len(whole) <= _LONGEST_REASON else f"{printable[:_LONGEST_REASON]}…"
+
+
+def check_skops() -> Any:
+    """The module that reads and writes objects; ``ImportError`` says how to install it."""
     try:
         from skops import io
     except ImportError:
@@ -137,27 +158,29 @@ def _check(model: object) -> None:
         raise ModelFileError("the model is not fitted: call fit before save.") from None
 
 
-def _header(payload: bytes) -> bytes:
+def _header(payload: bytes, features: int | None) -> bytes:
     about = {"format": _FORMAT, "postlin": postlin.__version__, "scikit-learn": sklearn.__version__}
+    about |= {"features": features}
     return json.dumps(about | {"sha256": _digest(about, payload)}).encode() + b"\n"
 
 
-def _digest(about: dict[str, object], payload: bytes) -> str:
+def _digest(about: dict[str, Any], payload: bytes) -> str:
     """The checksum of the header and the model."""
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode() + payload).hexdigest()
 
 
-def _payload(content: bytes, path: Path) -> bytes:
-    """The bytes of the model in a file; raise ``ModelFileError`` if the file is damaged or foreign."""
-    if not content.startswith(_MAGIC):
-        raise ModelFileError(f"{str(path)!r} is not a postlin model file.")
-    header, newline, payload = content[len(_MAGIC) :].partition(b"\n")
+def _read(path: Path) -> tuple[dict[str, Any], bytes]:
+    """The header and the model in a file; ``ModelFileError`` if the file is damaged or foreign."""
+    if path.exists() and not path.is_file():  # a folder, or a pipe that could be read forever
+        raise ModelFileError(f"{str(path)!r} is not a postlin model file: it is no ordinary file.")
+    with path.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise ModelFileError(f"{str(path)!r} is not a postlin model file.")
+        header, payload = file.readline(_LONGEST_HEADER), file.read()
     try:
-        if not newline or len(header) > _LONGEST_HEADER:
-            raise ValueError
         about = json.loads(header)
         checksum = about.pop("sha256")
-        if header != json.dumps(about | {"sha256": checksum}).encode():
+        if header != json.dumps(about | {"sha256": checksum}).encode() + b"\n":
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ModelFileError(f"{str(path)!r} is damaged: its header cannot be read.") from None
@@ -169,4 +192,4 @@ def _payload(content: bytes, path: Path) -> bytes:
             f"{about.get('format')}, and postlin {postlin.__version__} reads format {_FORMAT}: fit the "
             "model again."
         )
-    return payload
+    return about, payload

@@ -102,7 +102,8 @@ class Findings(ABC):
 
         With several binary problems it is their mean, and ``theta`` holds the parameters of one kernel
         for all problems, or those of the kernels of all problems one after another. With
-        ``clone_kernel=False`` ``kernel_`` keeps the parameters ``theta``.
+        ``clone_kernel=False`` the fit moves to ``theta``: ``kernel_``, the posterior, the evidence and
+        all predictions are those at ``theta`` from then on.
         """
         if theta is None and not eval_gradient:
             return np.float64(self.log_marginal_likelihood_value_)

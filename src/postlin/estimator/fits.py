@@ -13,6 +13,7 @@ from postlin.exceptions import ConvergenceWarning
 from postlin.inference.exact.evidence import ExactApproximation
 from postlin.inference.exact.leave_one_out import cavities, left_out
 from postlin.inference.result import Approximation
+from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import ExactModel, Model
 from postlin.learning.training import Training
 from postlin.likelihoods import BinaryLikelihood
@@ -185,7 +186,8 @@ class Fit(ABC):
     ) -> float | tuple[float, Array]:
         """The log evidence at ``theta`` (None: the learned parameters), and its gradient on request.
 
-        With ``clone_kernel=False`` ``kernel_`` keeps the parameters ``theta``.
+        With ``clone_kernel=False`` the fit moves to ``theta``: ``kernel_``, the posterior, the evidence
+        and all predictions are those at ``theta`` from then on.
         """
         if theta is None and not eval_gradient:
             return self.log_marginal_likelihood_value_
@@ -196,8 +198,6 @@ class Fit(ABC):
                 f"theta must hold {len(names)} finite log-parameters ({', '.join(names)}), got {theta}."
             )
         here = self.hyperparameters.at(theta)
-        if not clone_kernel:
-            self.hyperparameters = here
         with blas_threads(self.size):
             found = self.model.infer(here, self.approximation_.start)
             for warning in self.model.warnings(found.record):
@@ -205,7 +205,15 @@ class Fit(ABC):
             value = found.log_evidence
             gradient = found.value_and_gradient()[1] if eval_gradient else None
         self.model.forget()
+        if not clone_kernel:
+            self._move(here, found)
         return value if gradient is None else (value, gradient)
+
+    def _move(self, here: Hyperparameters, found: Approximation[Any]) -> None:
+        """Go to other hyperparameters and the approximation there."""
+        self.hyperparameters, self.record, self._kept = here, found.record, found.kept
+        self.log_marginal_likelihood_value_, self._loo = found.log_evidence, None
+        self._approximation = found.without_gradient()
 
 
 def one_warning(remarks: Sequence[str], fits: Sequence[Fit]) -> Warning | None:

@@ -7,9 +7,11 @@ import numpy as np
 
 from postlin._typing import Array, Marginals, override
 from postlin.estimator.fits import BinaryFit, draws
+from postlin.inference.result import Approximation
 from postlin.inference.sparse.evidence import SparseApproximation
 from postlin.inference.sparse.passes import RowMarginals
 from postlin.inference.sparse.posterior import State
+from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.sparse_model import SparseModel
 from postlin.learning.training import Training
 from postlin.likelihoods import BinaryLikelihood
@@ -90,6 +92,11 @@ class SparseFit(BinaryFit):
         if args or kwargs:
             self._rows()  # inference at other hyperparameters needs them
         return super().log_marginal_likelihood(*args, **kwargs)
+
+    @override
+    def _move(self, here: Hyperparameters, found: Approximation[Any]) -> None:
+        super()._move(here, found)
+        self._each = None
 
     def each(self) -> Each:
         """The marginals and cavities of the rows used, from one pass over the data."""

@@ -19,7 +19,7 @@ from postlin.estimator.parameters import Parameters, Plan
 from postlin.estimator.sparse_fit import SparseFit
 from postlin.estimator.strategies import REGISTRY, Strategy
 from postlin.inference.sparse.posterior import State, inducing_points
-from postlin.learning.checkpoint import Checkpoint, RememberingModel
+from postlin.learning.checkpoint import Checkpoint, RememberingModel, check_path
 from postlin.learning.coarse import train_sparse
 from postlin.learning.hyperparameters import WithPoints
 from postlin.learning.sparse_model import TOL, SparseModel
@@ -49,6 +49,8 @@ class Surveyed:
 
 def read_source(model: Parameters, X: object, y: object, sample_weight: object) -> Surveyed:
     """Make a source of what is passed to ``fit``, and read it for the first time."""
+    if model.checkpoint is not None:
+        check_path(model.checkpoint)
     source = _source(model, X, y, sample_weight)
     engine = engine_for(source, model.n_jobs)
     found = survey.survey(source, engine, seed=0)
@@ -131,7 +133,7 @@ def fit_sparse(
         found, n = data.survey, int(data.survey.used.sum())
         choices["Z"] = inducing_points(plan.sparse.inducing, found.sample, n, seed, found.sample_weight)
     if checkpoint is not None:
-        checkpoint.write()  # now, so that a path that cannot be written to is known before the work
+        checkpoint.write()  # now, so that a fit that is killed soon keeps its seed
     strategy, classes = REGISTRY[plan.multi_class], data.survey.classes
     jobs = _jobs(plan, data, strategy, choices["Z"], before)
     fits: list[SparseFit] = []

@@ -8,12 +8,11 @@ pseudo-time, without spending a factorisation to find that out.
 """
 
 from abc import ABC, abstractmethod
-from functools import cached_property
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from postlin._typing import Array
+from postlin._typing import Array, cached_property
 from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
 from postlin.linalg.arrays import Matrix
 from postlin.linalg.krylov import gmres, spectral_radius

@@ -4,11 +4,11 @@ They combine entries one by one, so that the same formula serves blocks and diag
 """
 
 from abc import abstractmethod
-from functools import cached_property
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Exponentiation, Kernel, Product, Sum
 
+from postlin._typing import cached_property
 from postlin.kernels.terms import Blocks, Cross, Gram, Points, Term, bind, full_gram, term_for
 from postlin.kernels.tree import can_split, free_numbers, parts, split_white
 from postlin.linalg.arrays import Matrix, add_to_diagonal, diagonal

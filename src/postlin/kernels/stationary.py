@@ -81,8 +81,8 @@ class _Stationary(Term):
             raise ValueError(f"{len(lengths)} length scales for {X.shape[1]} features.")
         if not lengths.min() >= _SHORTEST:
             raise ValueError(
-                f"the length scale {lengths.min():g} is below {_SHORTEST:g}, and its square underflows: "
-                "rescale the features."
+                f"the length scale {lengths.min():g} is below {_SHORTEST:g}, and its square "
+                "underflows: rescale the features."
             )
         scale = points.place.put(lengths) if many else float(lengths)
         squared = None if many else points.squared_distances

@@ -8,13 +8,13 @@ for which nothing is kept: each chunk of rows X meets the inducing points Z once
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from postlin._typing import Array
+from postlin._typing import Array, cached_property
 from postlin._validation import check_covariance
 from postlin.kernels.tree import is_covariance, parts
 from postlin.linalg.arrays import HOST, Matrix, Place, as_matrix, namespace, on_host, squared_distances

@@ -5,48 +5,44 @@ journal of these sums: a search that runs again reads from it what it computed b
 and continues where it ended. Of a completed inference the journal keeps the result only.
 """
 
-import importlib
-import json
 import os
 import time
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from postlin._files import write_atomically
+from postlin._files import reason, sealed, try_to_write, write_atomically
 from postlin._typing import Array, override
-from postlin.exceptions import CheckpointError, NotPositiveDefiniteError
-from postlin.inference.sparse import passes
+from postlin.exceptions import CheckpointError, FileWarning, NotPositiveDefiniteError
 from postlin.inference.sparse.evidence import SparseApproximation
 from postlin.inference.sparse.posterior import State
 from postlin.inference.sparse.solver import record_of_passes
 from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.journal_file import FORMAT, SUMS, Content, Step, read, stored, version
 from postlin.learning.sparse_model import SparseModel
 from postlin.streaming.chunks import Chunk
 from postlin.streaming.views import ArrayRows, Rows
 
-#: The fewest seconds between two writes of the file, and so the most work that a kill can cost.
-EVERY = 10.0
-#: The number of the file's layout, which changes with the layout.
-_FORMAT = 3
+#: The fewest seconds between two writes of the file, and so the most work that a kill can cost. After a
+#: write that took longer than ``_LONG`` seconds they grow in proportion.
+EVERY, _LONG = 10.0, 0.5
 
 S = TypeVar("S")
 
-#: What a journal keeps of one inference: ``theta``, the result, and, until the next inference begins,
-#: the ``passes`` as pairs of a name and a sum.
-Step = dict[str, Any]
 
-#: The sum that each pass makes; JSON keeps such a tuple as a list.
-_SUMS: dict[str, Callable[..., Any]] = {
-    passes.Cautious.__name__: passes.Update,
-    passes.Sweep.__name__: passes.Update,
-    passes.EvidencePass.__name__: passes.Evidence,
-    passes.AdjointPass.__name__: passes.Pulled,
-    passes.GradientPass.__name__: passes.Slopes,
-}
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Raise ``CheckpointError`` if no checkpoint can be written to a path, before there is any work."""
+    try:
+        try_to_write(Path(path))
+    except OSError as error:
+        raise CheckpointError(
+            f"the checkpoint {str(path)!r} cannot be written: {reason(error)}. Make its folder, free "
+            "space on its disk, or give another path."
+        ) from None
 
 
 class Journal:
@@ -60,12 +56,14 @@ class Journal:
     def step(self, theta: Array) -> Step:
         """Begin the next inference and return its entry, with what is known of it at theta."""
         self._close()
-        if self._step < len(self.steps) and not _same(self.steps[self._step]["theta"], theta):
+        known = self.steps[self._step] if self._step < len(self.steps) else {}
+        if known and not _same(known["theta"], theta):
             del self.steps[self._step :]  # rounding on another machine has led the search elsewhere
-        if self._step == len(self.steps):
-            self.steps.append({"theta": theta, "passes": []})
+            known = {}
+        known = known or {"theta": theta, "passes": []}
+        self.steps[self._step : self._step + 1] = [known]
         self._step += 1
-        return self.steps[self._step - 1]
+        return known
 
     def _close(self) -> None:
         """End the present inference, of which no pass is needed any more."""
@@ -79,7 +77,7 @@ class Journal:
         known, name = self.steps[self._step - 1]["passes"], type(share).__name__
         self._pass += 1
         if self._pass <= len(known) and known[self._pass - 1][0] == name:
-            found: S = _SUMS[name](*known[self._pass - 1][1])
+            found: S = SUMS[name](*known[self._pass - 1][1])
             return found
         total = rows.total(share)
         known[self._pass - 1 :] = [(name, total)]
@@ -89,7 +87,7 @@ class Journal:
     def finish(self) -> None:
         """End the search: only the last state is kept."""
         self._close()
-        for step in self.steps[:-1]:
+        for step in filter(None, self.steps[:-1]):
             step["state"] = None
 
 
@@ -98,19 +96,22 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
         self.path = Path(path)
-        if not self.path.parent.is_dir():
-            raise CheckpointError(
-                f"the checkpoint {str(path)!r} cannot be written: its folder is not there. Make the "
-                "folder, or give another path."
+        self._about = {"format": FORMAT, "postlin": version(), "fingerprint": fingerprint}
+        content = read(self.path, fingerprint) if self.path.exists() else Content()
+        if content.damaged:
+            lines = ", ".join(map(str, content.damaged[:5])) + ", …" * (len(content.damaged) > 5)
+            warnings.warn(
+                FileWarning(
+                    f"the checkpoint {str(path)!r} is damaged in line {lines}: what it held there is "
+                    "computed again."
+                ),
+                stacklevel=2,
             )
-        self._about = {"format": _FORMAT, "postlin": _version(), "fingerprint": fingerprint}
-        content = read(self.path, fingerprint) if self.path.exists() else {}
         #: What the fit chose at random when it began: the seed and the inducing points.
-        self.choices: dict[str, Any] = content.get("choices", {})
-        self._journals = {
-            name: Journal(self, steps) for name, steps in content.get("journals", {}).items()
-        }
-        self._written = time.monotonic()
+        self.choices: dict[str, Any] = content.choices
+        self._journals = {name: Journal(self, steps) for name, steps in content.journals.items()}
+        self._due = time.monotonic() + EVERY
+        self._has_warned = False
 
     def journal(self, name: str) -> Journal:
         """The journal of the binary problem with this name."""
@@ -124,72 +125,34 @@ class Checkpoint:
 
     def write_now_and_then(self) -> None:
         """Write the file, unless it was written less than ``EVERY`` seconds ago."""
-        if time.monotonic() - self._written >= EVERY:
+        if time.monotonic() >= self._due:
             self.write()
 
     def write(self) -> None:
-        """Write the file: JSON, with the arrays beside it."""
-        arrays: dict[str, np.ndarray] = {}
+        """Write the file; if that fails, a warning says so once, and the fit goes on without."""
+        began = time.monotonic()
+        try:
+            write_atomically(self.path, lambda file: file.writelines(self._lines()))
+        except OSError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                warnings.warn(
+                    FileWarning(
+                        f"the checkpoint {str(self.path)!r} cannot be written: {reason(error)}. The "
+                        "fit goes on, and if it is killed, what it has computed since is lost."
+                    ),
+                    stacklevel=2,
+                )
+        now = time.monotonic()
+        self._due = now + EVERY * max(1.0, (now - began) / _LONG)
 
-        def stored(value: np.ndarray | np.generic) -> object:
-            """Describe what JSON cannot hold; of a symmetric matrix the lower triangle is stored."""
-            if isinstance(value, np.generic):
-                return value.item()
-            name = f"a{len(arrays)}"
-            symmetric = value.ndim == 2 and np.array_equal(value, value.T)
-            arrays[name] = value[np.tril_indices(len(value))] if symmetric else value
-            return {"array": name, "symmetric": len(value) if symmetric else 0}
-
-        journals = {name: journal.steps for name, journal in self._journals.items()}
-        content = json.dumps({"choices": self.choices, "journals": journals}, default=stored)
-        for name, text in ("about", json.dumps(self._about)), ("content", content):
-            arrays[name] = np.frombuffer(text.encode(), np.uint8)
-        write_atomically(self.path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
-        self._written = time.monotonic()
-
-
-def read(path: Path, fingerprint: str) -> dict[str, Any]:
-    """The content of a checkpoint; ``CheckpointError`` if the file is not one of this fit."""
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            about = json.loads(bytes(file["about"]))
-            known = about["format"] == _FORMAT
-            content = json.loads(
-                bytes(file["content"]) if known else b"{}",
-                object_hook=lambda value: _whole(file, **value) if "array" in value else value,
-            )
-            same = about["fingerprint"] == fingerprint
-    except Exception as error:  # whatever a damaged or foreign file may provoke
-        raise CheckpointError(
-            f"{str(path)!r} is no checkpoint, or damaged ({type(error).__name__}): give another path, "
-            "or remove it to begin anew."
-        ) from error
-    if not known:
-        raise CheckpointError(
-            f"{str(path)!r} is a checkpoint of postlin {about.get('postlin', '0.1.0')} in format "
-            f"{about['format']}, and postlin {_version()} reads format {_FORMAT}: remove it "
-            "to begin anew."
-        )
-    if not same:
-        raise CheckpointError(
-            f"{str(path)!r} is the checkpoint of another fit: data, parameters or version differ. Give "
-            "another path, or remove it to begin anew."
-        )
-    return dict(content)
-
-
-def _whole(arrays: Any, array: str, symmetric: int) -> np.ndarray:
-    """A stored array; ``symmetric`` is the number of rows if it is one of which half was stored."""
-    found: np.ndarray = arrays[array]
-    if symmetric:
-        lower = np.zeros((symmetric, symmetric), found.dtype)
-        lower[np.tril_indices(symmetric)] = found
-        return lower + np.tril(lower, -1).T
-    return found
-
-
-def _version() -> str:
-    return str(importlib.import_module("postlin").__version__)
+    def _lines(self) -> Iterator[bytes]:
+        yield sealed(self._about)
+        yield sealed({"choices": self.choices}, stored)
+        for name, journal in self._journals.items():
+            for number, step in enumerate(journal.steps):
+                if step:
+                    yield sealed({"journal": name, "number": number, "step": step}, stored)
 
 
 def _coarse(name: str) -> str:
@@ -239,7 +202,7 @@ class RememberingModel(SparseModel):
     ) -> SparseApproximation:
         step = self._journal.step(at.theta)
         if "error" in step and not step["passes"]:
-            return self._replayed(at, step)
+            return self._replayed(at, step, start, tol)
         try:
             found = super().infer(at, start, tol)
         except NotPositiveDefiniteError as error:
@@ -256,11 +219,19 @@ class RememberingModel(SparseModel):
 
         return replace(found, differentiate=differentiate)
 
-    def _replayed(self, at: Hyperparameters, step: Step) -> SparseApproximation:
+    def _replayed(
+        self, at: Hyperparameters, step: Step, start: State | None, tol: float | None
+    ) -> SparseApproximation:
         """The approximation that the journal holds."""
         if step["error"] is not None:
             raise NotPositiveDefiniteError(step["error"])
         found = self.revive(at, step["state"], record_of_passes(*step["record"]), *step["evidence"])
-        if "gradient" not in step:
-            return found
-        return replace(found, differentiate=lambda *_: tuple(step["gradient"]))
+
+        def differentiate(_: SparseApproximation, accuracy: float) -> tuple[float, Array]:
+            if "gradient" not in step:  # Ctrl-C came before it was known
+                again = SparseModel.infer(self, at, start, tol)
+                step["gradient"] = again.differentiate(again, accuracy)
+            value, gradient = step["gradient"]
+            return value, gradient
+
+        return replace(found, differentiate=differentiate)

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
 
-from postlin._typing import Array, override
+from postlin._typing import Array, cached_property, override
 from postlin.kernels import Slot, moved, slots
 
 #: A log-parameter that is closer to a bound than this is at the bound: a thousandth of a per cent.

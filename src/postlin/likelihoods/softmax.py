@@ -14,7 +14,7 @@ an axis of nodes is kept.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from scipy.linalg import helmert
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from postlin._typing import Array
+from postlin._typing import Array, cached_property
 from postlin.likelihoods.quadrature import trapezoid
 from postlin.linalg.threads import in_batches
 

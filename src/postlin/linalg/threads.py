@@ -3,6 +3,7 @@
 Batches are for elementwise work and small matrices in NumPy, which BLAS threads would not speed up.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,17 @@ _ONE_THREAD = 500
 # The limits hold for the whole process: the first of several users sets them, the last one lifts them.
 _lock = threading.Lock()
 _users = 0
+#: The libraries and their numbers of threads before they were limited; empty where they are not.
 _before: list[tuple[LibController, int]] = []
+
+
+class _Own(threading.local):
+    """How many of the users are contexts of this thread."""
+
+    users: int = 0
+
+
+_own = _Own()
 
 
 @contextmanager
@@ -32,8 +43,9 @@ def blas_threads(n: int) -> Iterator[None]:
     global _users
     with _lock:
         _users += 1
+        _own.users += 1
         if _users == 1:
-            _before[:] = [(library, library.num_threads) for library in _libraries()]
+            _before[:] = _before or [(library, library.num_threads) for library in _libraries()]
             for library, _ in _before:
                 if n <= _ONE_THREAD or (
                     len(_before) > 1 and Path(library.filepath).parent.name == "numpy.libs"
@@ -44,9 +56,24 @@ def blas_threads(n: int) -> Iterator[None]:
     finally:
         with _lock:
             _users -= 1
+            _own.users -= 1
             if _users == 0:
                 for library, threads in _before:
                     library.set_num_threads(threads)
+                _before.clear()
+
+
+def _after_fork() -> None:
+    """Only the thread that forked goes on in the child: another may have held the lock or be a user.
+
+    Limits that others have set stay in ``_before``, and the next context lifts them at its end.
+    """
+    global _lock, _users
+    _lock, _users = threading.Lock(), _own.users
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def threads() -> int:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack, solve_triangular
 
-from postlin._typing import Array
+from postlin._typing import Array, cached_property
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.linalg import arrays
 from postlin.linalg.arrays import Matrix

@@ -13,13 +13,13 @@ packed into D + D (D + 1)/2 numbers: the vector, then the lower triangle of the 
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import softmax
 
-from postlin._typing import Array, override
+from postlin._typing import Array, cached_property, override
 from postlin.likelihoods.softmax import AtNodes, Nodes, SoftmaxMoments, over_points
 from postlin.linalg.blocks import inverted, outer, symmetric, times, transposed
 from postlin.rules.sites import Sites

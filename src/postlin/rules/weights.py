@@ -13,12 +13,11 @@ site.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from postlin._typing import Array, override
+from postlin._typing import Array, cached_property, override
 from postlin.likelihoods.base import Change
 from postlin.linalg.blocks import inverted, symmetric
 from postlin.rules.joint_sites import JointProposal, JointWeighted

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,10 @@ from postlin.streaming.sources import Source
 
 if TYPE_CHECKING:  # pyarrow is imported when it is needed
     from pyarrow.dataset import ParquetFileFragment
+
+
+#: The most characters of an error of pyarrow in a message.
+_LONGEST_REASON = 200
 
 
 class Columns(NamedTuple):
@@ -32,7 +37,8 @@ class Columns(NamedTuple):
 
 def _loaded(fragment: "ParquetFileFragment", columns: Columns, first: int, number: int) -> Chunk:
     """The rows of some row groups of a file, checked."""
-    table = fragment.to_table(columns=columns.all, use_threads=False)
+    with _reading(fragment.path):
+        table = fragment.to_table(columns=columns.all, use_threads=False)
     X = np.empty((table.num_rows, len(columns.features)))
     for j, name in enumerate(columns.features):
         try:
@@ -111,6 +117,9 @@ def _files(paths: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
         found += sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
     if not found:
         raise ValueError(f"there are no Parquet files at {', '.join(map(str, paths))}.")
+    for path in found:
+        if path.exists() and not path.is_file():  # a pipe could be waited for forever
+            raise ValueError(f"{str(path)!r} is not a Parquet file: it is no ordinary file.")
     return tuple(str(path.absolute()) for path in found)
 
 
@@ -123,8 +132,18 @@ def _fragment(path: str) -> "ParquetFileFragment":
     # pre_buffer slows the reading of local files down: 42 ms, not 28, for 200,000 rows of 11 numbers
     layout = dataset.ParquetFileFormat(pre_buffer=False)
     fragment = layout.make_fragment(path, fs.LocalFileSystem())
-    try:
+    with _reading(path):
         fragment.ensure_complete_metadata()
-    except ValueError as error:
-        raise ValueError(f"{path!r} is not a Parquet file, or it is damaged: {error}") from None
     return fragment
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Turn the errors that pyarrow raises for a damaged file into one sentence."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, NotImplementedError, LookupError, MemoryError) as error:
+        reason = " ".join(str(error).split())[:_LONGEST_REASON]
+        raise ValueError(f"{path!r} is not a Parquet file, or it is damaged: {reason}") from None

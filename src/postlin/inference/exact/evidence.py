@@ -7,11 +7,10 @@ the sites; PL's and Laplace's are not, so their gradient needs this implicit par
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
-from postlin._typing import Array, Marginals, override
+from postlin._typing import Array, Marginals, cached_property, override
 from postlin.inference.exact.problem import ExactIterate, ExactMap, ExactProblem
 from postlin.inference.result import EXACT, Adjoint, SiteApproximation
 from postlin.likelihoods.base import BinaryLikelihood

@@ -9,11 +9,9 @@ inverse once variances are needed, then the posterior correlation once derivativ
 needed. The array is on K's device; vectors are NumPy's.
 """
 
-from functools import cached_property
-
 import numpy as np
 
-from postlin._typing import Array, Marginals, override
+from postlin._typing import Array, Marginals, cached_property, override
 from postlin.inference.contract import Posterior
 from postlin.linalg.arrays import Matrix, column_products, diagonal, on_host, place_of
 from postlin.linalg.factor import Correlation, Downdate, Factor

@@ -6,12 +6,11 @@ the Jacobian J of the undamped map costs O(n²).
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from postlin._typing import Array, override
+from postlin._typing import Array, cached_property, override
 from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
 from postlin.inference.contract import LEAST, MEAN_ACCURACY, Iterate, Jacobian, Problem, Step
 from postlin.inference.exact.mode import ModeClimb

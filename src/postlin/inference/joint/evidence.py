@@ -8,13 +8,12 @@ where in units of the marginal, with Γ = I − Lᵀ T L, the cavity is N(m + L 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import log_softmax
 
-from postlin._typing import Array, override
+from postlin._typing import Array, cached_property, override
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.joint.problem import JointIterate, JointMap, JointProblem, flat
 from postlin.inference.result import Adjoint, SiteApproximation

@@ -6,13 +6,12 @@ two classes all follows from B⁻¹: Vᵢ = Sᵢ⁻ᵀ(I − (B⁻¹)ᵢᵢ)Sᵢ
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import blas
 
-from postlin._typing import Array, override
+from postlin._typing import Array, cached_property, override
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.contract import Posterior
 from postlin.linalg.arrays import diagonal_of

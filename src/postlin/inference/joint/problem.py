@@ -1,12 +1,11 @@
 """The joint problem of many classes, its iterates, and its Jacobian; precisions are matrices."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from postlin._typing import Array, override
+from postlin._typing import Array, cached_property, override
 from postlin.inference.contract import LEAST, MEAN_ACCURACY, Iterate, Jacobian, Problem, Step
 from postlin.inference.joint.posterior import JointPosterior, JointPrior
 from postlin.likelihoods.softmax import Nodes

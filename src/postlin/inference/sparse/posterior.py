@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import Kernel
 
-from postlin._typing import Array, Marginals
+from postlin._typing import Array, Marginals, cached_property
 from postlin._validation import HUGE
 from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
 from postlin.kernels import Cross, Diagonal, cross, diagonal, full_cross
@@ -140,8 +139,8 @@ class Basis:
             j, i = np.unravel_index(np.argmax(correlation), Kuu.shape)
             raise NotPositiveDefiniteError(
                 f"the covariance of the {len(Z)} inducing points is singular to rounding: points {i} "
-                f"and {j} nearly coincide, or the kernel is too smooth to tell so many apart; drop "
-                "one, use fewer, or raise the jitter."
+                f"and {j} nearly coincide for this kernel, or it is no covariance; drop one, use "
+                "fewer, or use a kernel that is positive definite, with a variance above zero."
             ) from None
 
     def coordinates(self, X: Array, *, keep: bool = False) -> Coordinates:

@@ -8,12 +8,11 @@ A row of weight ω stands for max(ω, 1) rows, with sites of strength q = min(ω
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from postlin._typing import Array
+from postlin._typing import Array, cached_property
 from postlin.likelihoods import BinaryLikelihood, Likelihood
 from postlin.rules.binary import Rule
 from postlin.rules.scales import SiteScales

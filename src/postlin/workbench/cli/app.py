@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 import postlin
 from postlin import datasets
 from postlin.estimator.classifier import GPClassifier
+from postlin.estimator.files import check_skops
 from postlin.workbench.cli import inputs, outputs
 from postlin.workbench.cli.experiments import evaluate, reproduce
 from postlin.workbench.evaluation.methods import make_classifier
@@ -56,14 +57,14 @@ def fit(
         raise inputs.BadInputError("fit takes one --method, one --likelihood and one --multi-class.")
     if not model.parent.is_dir():
         raise inputs.BadInputError(f"there is no folder {str(model.parent)!r} to save the model in.")
+    outputs.check_writable(model)
+    check_skops()
     estimator = make_classifier(*chosen[0][:2], multi_class=chosen[0].multi_class)
     pipeline = make_pipeline(StandardScaler(), estimator)
     with outputs.notes.status(f"fitting {len(source.codes)} rows"):
         X = pd.DataFrame(source.X, columns=list(source.feature_names))
         pipeline.fit(X, np.array(source.classes)[source.codes])
-    with outputs.writing(model):
-        postlin.save(pipeline, model)
-    outputs.notes.print(f"{_learned(estimator)}; saved {model}", markup=False)
+    outputs.note(f"{_learned(estimator)}; saved {outputs.save_model(pipeline, model)}")
 
 
 @app.command()
@@ -76,26 +77,31 @@ def predict(
         typer.Option(help="CSV file for the predictions; by default they go to standard output."),
     ] = None,
 ) -> None:
-    """Predict labels and probabilities for the rows of a table."""
+    """Predict labels and probabilities for the rows of a table.
+
+    Labels that a spreadsheet would execute, such as =1+1, get an apostrophe in front.
+    """
     fitted = _read_model(model)
     frame = inputs.read_frame(data)
     columns = list(fitted.feature_names_in_)
     absent = [name for name in columns if name not in frame.columns]
     if absent:
         raise inputs.BadInputError(
-            f"{str(data)!r} lacks the model's columns {', '.join(map(repr, absent))}; it has "
-            f"{', '.join(frame.columns)}."
+            f"{str(data)!r} lacks the model's columns {inputs.listed(map(repr, absent))}; it has "
+            f"{inputs.listed(frame.columns)}."
         )
     X = pd.DataFrame(inputs.numeric(frame[columns], str(data)), columns=columns)
+    if out is not None:
+        outputs.check_writable(out)
     p, labels = fitted.predict_proba(X), fitted.classes_
     table = pd.DataFrame(p, columns=[f"p({c})" for c in labels])
     table.insert(0, "label", labels[p.argmax(axis=1)])
-    text = table.to_csv(index=False)
+    text = outputs.as_csv(table)
     if out is None:
         sys.stdout.write(text)
     else:
         outputs.write_text(out, text)
-        outputs.notes.print(f"written: {out} ({len(table)} rows)")
+        outputs.note(f"written: {out} ({len(table)} rows)")
 
 
 def _learned(fitted: GPClassifier) -> str:

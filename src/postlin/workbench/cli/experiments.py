@@ -19,6 +19,8 @@ from postlin.workbench.report.page import Figure, Section, render
 
 #: Folds of the paper's cross-validation.
 _FOLDS = 10
+#: The files in the folder of results that hold finished folds and the report.
+_STORE, _REPORT = "folds.jsonl", "report.html"
 
 
 @inputs.one_sentence()
@@ -61,27 +63,35 @@ def evaluate(
         for method, likelihood, way in chosen
         for k in range(folds)
     ]
+    _try_to_write(out)
     results, summaries = _run(source.name, {source.name: source}, tasks, jobs, dask, out)
     names = 2 if len(source.classes) == 2 else 3
     title = f"{source.name}: {folds}-fold cross-validation"
     outputs.print_table(title, *sections.summary_rows(summaries), text_columns=names)
     if out:
+        outputs.write_results(out, summaries)
         page = sections.evaluation_page(source, summaries, results, X)
-        outputs.write_text(out / "report.html", page)
-        outputs.notes.print(f"written: {out / 'report.html'}, results.json, results.csv")
+        outputs.write_text(out / _REPORT, page)
+        outputs.note(f"written: {out / _REPORT}, results.json, results.csv")
+
+
+def _try_to_write(out: Path | None) -> None:
+    """Raise ``BadInputError`` before any work if a folder cannot hold the results."""
+    if out:
+        names = _STORE, "results.json", "results.csv", _REPORT
+        outputs.check_writable(*(out / name for name in names))
 
 
 def _run(
     what: str, data: dict[str, Data], tasks: list[Task], jobs: int, dask: str | None, out: Path | None
 ) -> tuple[Results, dict[Cell, Summary]]:
-    """Run the folds that the folder does not hold yet, and write the scores of all of them."""
-    store = Store(out / "folds.jsonl" if out else None)
+    """Run the folds that the folder does not hold yet, and summarise all of them."""
+    store = Store(out / _STORE if out else None)
     with outputs.progress(what) as report:
         results = run(data, tasks, store, jobs=jobs, dask=dask, report=report)
-    summaries = {cell: summarise(part) for cell, part in group(results).items()}
-    if out:
-        outputs.write_results(out, summaries)
-    return results, summaries
+    for problem in store.problems:
+        outputs.note(problem)
+    return results, {cell: summarise(part) for cell, part in group(results).items()}
 
 
 def _check_folds(data: Data, folds: int) -> None:
@@ -106,7 +116,7 @@ def _check_folds(data: Data, folds: int) -> None:
         )
     if rows < folds:
         few = f"class {rare!r} has {rows} rows, fewer than the {folds} folds"
-        outputs.notes.print(f"{few}: some folds hold out none of it.", markup=False)
+        outputs.note(f"{few}: some folds hold out none of it.")
 
 
 @inputs.one_sentence()
@@ -146,6 +156,7 @@ def reproduce(
     chosen = inputs.parse(sets, tuple(SETS), "--sets")
     pairs = inputs.combinations(methods, likelihoods)
     parts: list[Section] = []
+    _try_to_write(out)
     if what in ("table", "all"):
         variance = small_variance if protocol == "paper" else SMALL_VARIANCE
         tasks = [
@@ -163,8 +174,8 @@ def reproduce(
         parts.append(_timing(protocol))
     lead = "Gaussian process classification using posterior linearisation: all numbers computed anew."
     page = render("The paper, reproduced", lead, parts, sections.FOOTER)
-    outputs.write_text(out / "report.html", page)
-    outputs.notes.print(f"written: {out / 'report.html'}")
+    outputs.write_text(out / _REPORT, page)
+    outputs.note(f"written: {out / _REPORT}")
 
 
 def _table(
@@ -176,6 +187,7 @@ def _table(
     table = compare(summaries)
     title = f"Table I: ours (the paper's, difference), protocol {protocol}"
     outputs.print_table(title, *sections.comparison_rows(table, seeds))
+    outputs.write_results(out, summaries)
     shown, likelihood = data.get("crab", next(iter(data.values()))), tasks[0].likelihood
     drawn = {t: r for t, r in results.items() if (t.data, t.likelihood) == (shown.name, likelihood)}
     cell = Cell(shown.name, "PPL", likelihood)

@@ -1,7 +1,8 @@
 """What a person gives the command line: tables, built-in data sets and options, checked."""
 
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -22,6 +23,11 @@ from postlin.workbench.evaluation.methods import (
     MultiClass,
     possible,
 )
+
+#: The most bytes of a line of a CSV file, and the most characters of a name in a message.
+_LONGEST_LINE, _LONGEST_NAME = 2**24, 80
+#: The most names of columns that a message lists.
+_MOST_NAMES = 30
 
 #: The names of the data sets that come with the package.
 BUILT_IN = (*datasets.NAMES, *datasets.MANY_CLASSES)
@@ -56,8 +62,8 @@ def one_sentence() -> Iterator[None]:
     """Turn bad input into one line on standard error and exit code 2."""
     try:
         yield
-    except (BadInputError, ValueError, MemoryError) as error:
-        sys.stderr.write(f"postlin: {error}\n")
+    except (BadInputError, ValueError, MemoryError, ImportError) as error:
+        sys.stderr.write(f"postlin: {' '.join(str(error).split())}\n")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("postlin: interrupted; finished folds are kept where --out was given.\n")
@@ -139,9 +145,7 @@ def read_data(source: str, target: str | None) -> Data:
     frame = read_frame(Path(source), hint=f"built-in sets are {', '.join(BUILT_IN)}")
     column = str(frame.columns[-1]) if target is None else target
     if column not in frame.columns:
-        raise BadInputError(
-            f"there is no column {column!r}; the columns are {', '.join(frame.columns)}."
-        )
+        raise BadInputError(f"there is no column {column!r}; the columns are {listed(frame.columns)}.")
     features = frame.drop(columns=[column])
     if features.shape[1] == 0:
         raise BadInputError(
@@ -174,38 +178,96 @@ def _classes(labels: pd.Series, column: str) -> tuple[tuple[str, ...], np.ndarra
     if len(classes) == 1:
         raise BadInputError(
             f"the target column {column!r} must have two classes or more, it has 1 "
-            f"({str(classes[0])!r}): choose another column with --target."
+            f"({shortened(str(classes[0]))!r}): choose another column with --target."
         )
     fractions = pd.api.types.is_float_dtype(labels) and (labels % 1 != 0).any()
     if len(classes) > 2 and (len(classes) > len(labels) / 2 or (fractions and 1 in counts)):
         raise BadInputError(
             f"the target column {column!r} has {len(classes)} different values in {len(labels)} rows "
-            f"(the first is {str(labels.iloc[0])!r}), which do not look like classes: choose another "
-            "column with --target."
+            f"(the first is {shortened(str(labels.iloc[0]))!r}), which do not look like classes: "
+            "choose another column with --target."
         )
     return tuple(map(str, classes)), codes
 
 
 def read_frame(path: Path, hint: str = "") -> pd.DataFrame:
     """The table in a CSV or Parquet file; ``hint`` is added if there is no such file."""
-    if not path.exists():
-        raise BadInputError(f"there is no file {str(path)!r}" + (f" ({hint})." if hint else "."))
-    if path.is_dir():
-        raise BadInputError(f"{str(path)!r} is a folder, not a CSV or Parquet file.")
-    read = pd.read_parquet if path.suffix.lower() in (".parquet", ".pq") else pd.read_csv
+    _check_file(path, hint)
     try:
-        frame = read(path)
+        frame = _read(path)
     except ImportError:
         raise BadInputError("reading Parquet files needs pyarrow: pip install pyarrow.") from None
     except pd.errors.EmptyDataError:
         raise BadInputError(f"{str(path)!r} is empty.") from None
+    except BadInputError:
+        raise
     except Exception as error:
-        reason = str(error).splitlines()[0]
+        reason = shortened(str(error).split("\n")[0])
         raise BadInputError(f"{str(path)!r} cannot be read as a table: {reason}") from None
     if len(frame) == 0:
         raise BadInputError(f"{str(path)!r} has a header but no rows.")
     frame.columns = [str(c).strip() for c in frame.columns]
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise BadInputError(
+            f"{str(path)!r} has two columns {shortened(twice[0])!r} (spaces around a name do not "
+            "count): rename one."
+        )
     return frame
+
+
+def _check_file(path: Path, hint: str) -> None:
+    """Raise ``BadInputError`` unless there is an ordinary file."""
+    try:
+        exists, is_folder, is_file = path.exists(), path.is_dir(), path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        exists = is_folder = is_file = False
+    if not exists:
+        raise BadInputError(
+            f"there is no file {shortened(str(path))!r}" + (f" ({hint})." if hint else ".")
+        )
+    if is_folder:
+        raise BadInputError(f"{str(path)!r} is a folder, not a CSV or Parquet file.")
+    if not is_file:
+        raise BadInputError(
+            f"{str(path)!r} is a pipe or a device: write the table to an ordinary file first."
+        )
+
+
+def _read(path: Path) -> pd.DataFrame:
+    if path.suffix.lower() in (".parquet", ".pq"):
+        with path.open("rb") as file:  # pyarrow takes square brackets in a path for a pattern
+            return pd.read_parquet(file)
+    _check_lines(path)
+    with warnings.catch_warnings(action="ignore"):  # about types, which are checked later
+        return pd.read_csv(path, low_memory=False)
+
+
+def _check_lines(path: Path) -> None:
+    """Raise ``BadInputError`` if a line is so long that it would fill the memory."""
+    number, length = 1, 0
+    with path.open("rb") as file:
+        while block := file.read(_LONGEST_LINE):
+            first, *others = block.split(b"\n")
+            length += len(first)
+            if length > _LONGEST_LINE:
+                raise BadInputError(
+                    f"line {number} of {str(path)!r} is longer than {_LONGEST_LINE // 2**20} MiB: this "
+                    "is no table in CSV."
+                )
+            number += len(others)
+            length = len(others[-1]) if others else length
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names in a message; the first of them, if there are many."""
+    some = [shortened(name) for name in names]
+    return ", ".join(some[:_MOST_NAMES]) + ", …" * (len(some) > _MOST_NAMES)
+
+
+def shortened(text: str) -> str:
+    """A text of any length, made fit for a message."""
+    return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}…"
 
 
 def numeric(features: pd.DataFrame, source: str) -> Array:
@@ -213,7 +275,7 @@ def numeric(features: pd.DataFrame, source: str) -> Array:
     for name, column in features.items():
         if not pd.api.types.is_numeric_dtype(column):
             odd = pd.to_numeric(column, errors="coerce").isna() & column.notna()
-            example = repr(column[odd].iloc[0]) if odd.any() else str(column.dtype)
+            example = shortened(repr(column[odd].iloc[0])) if odd.any() else str(column.dtype)
             raise BadInputError(
                 f"column {name!r} of {source} is not numeric (for example {example}): encode it as "
                 "numbers or leave it out."

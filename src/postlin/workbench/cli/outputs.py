@@ -1,7 +1,9 @@
 """What the command line gives a person: tables and a progress bar in the terminal, and files."""
 
 import json
+import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +12,13 @@ import pandas as pd
 from rich import box
 from rich import progress as bars
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from sklearn.pipeline import Pipeline
 
-from postlin._files import write_atomically
-from postlin.workbench.cli.inputs import BadInputError
+import postlin
+from postlin._files import reason, try_to_write, write_atomically
+from postlin.workbench.cli.inputs import BadInputError, shortened
 from postlin.workbench.evaluation.folds import Report, Task
 from postlin.workbench.evaluation.scores import COLUMNS, Cell, Summary
 from postlin.workbench.report.sections import spoken
@@ -23,6 +28,10 @@ from postlin.workbench.report.sections import spoken
 console = Console(width=None if sys.stdout.isatty() else 160)
 notes = Console(stderr=True)
 
+#: The characters with which a text begins that spreadsheets may execute, and the one that marks them.
+_EXECUTED = set("=+-@\t\r\n'")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
 
 @contextmanager
 def progress(what: str) -> Iterator[Report]:
@@ -30,24 +39,29 @@ def progress(what: str) -> Iterator[Report]:
     times = bars.TimeElapsedColumn(), "left", bars.TimeRemainingColumn()
     columns = "{task.description}", bars.BarColumn(), bars.MofNCompleteColumn(), *times
     with bars.Progress(*columns, console=notes, transient=not notes.is_terminal) as bar:
-        handle = bar.add_task(what, total=None)
+        handle = bar.add_task(escape(what), total=None)
 
         def report(done: int, total: int, task: Task | None) -> None:
             label = f"{task.data} {spoken(task)}" if task else what
-            bar.update(handle, completed=done, total=total, description=label)
+            bar.update(handle, completed=done, total=total, description=escape(label))
 
         yield report
 
 
 def print_table(title: str, header: list[str], rows: list[list[str]], text_columns: int = 2) -> None:
     """Print a table; the first columns hold text and are aligned to the left."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD)
     for k, name in enumerate(header):
         text = k < text_columns
         table.add_column(name, justify="left" if text else "right", no_wrap=text)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console.print(table)
+
+
+def note(text: str) -> None:
+    """Print a remark in one line, exactly as it is."""
+    notes.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -56,7 +70,16 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadInputError(f"{str(path)!r} cannot be written: {error.strerror}.") from None
+        raise BadInputError(f"{shortened(str(path))!r} cannot be written: {reason(error)}.") from None
+
+
+def check_writable(*paths: Path) -> None:
+    """Make the folders that lead to files, and raise ``BadInputError`` if one cannot be written."""
+    for path in paths:
+        with writing(path):
+            if "\0" not in str(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            try_to_write(path)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -64,6 +87,40 @@ def write_text(path: Path, text: str) -> None:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def save_model(model: Pipeline, path: Path) -> Path:
+    """Save a model and return where: if not at ``path``, in the folder for temporary files.
+
+    What took long to compute is not lost because a disk became full in the meantime.
+    """
+    try:
+        postlin.save(model, path)
+    except OSError as error:
+        elsewhere = Path(tempfile.mkdtemp(prefix="postlin-")) / "model.postlin"
+        with writing(path):
+            postlin.save(model, elsewhere)
+        note(f"{str(path)!r} cannot be written: {reason(error)}.")
+        return elsewhere
+    return path
+
+
+def as_csv(table: pd.DataFrame) -> str:
+    """A table as CSV that a spreadsheet shows and does not execute.
+
+    A text that begins with =, +, -, @, a tab or a line break, and is no number, may be a formula to a
+    spreadsheet. It gets an apostrophe in front, as does a text that begins with one: what is read
+    without one leading apostrophe is the text as it was.
+    """
+    texts = table.select_dtypes(exclude=["number", "bool"]).columns
+    safe = table.assign(**{name: table[name].map(_inert) for name in texts}).rename(columns=_inert)
+    return str(safe.to_csv(index=False, lineterminator="\n"))
+
+
+def _inert(value: object) -> object:
+    """A value that no spreadsheet executes."""
+    text = str(value)
+    return f"'{text}" if text[:1] in _EXECUTED and not _NUMBER.fullmatch(text) else value
 
 
 def write_results(folder: Path, summaries: dict[Cell, Summary]) -> None:
@@ -76,4 +133,4 @@ def write_results(folder: Path, summaries: dict[Cell, Summary]) -> None:
             record |= {name: score.mean, f"{name}_se": score.error}
         records.append(record | {"converged": summary.converged, "folds": summary.folds})
     write_text(folder / "results.json", json.dumps(records, indent=1) + "\n")
-    write_text(folder / "results.csv", pd.DataFrame(records).to_csv(index=False, lineterminator="\n"))
+    write_text(folder / "results.csv", as_csv(pd.DataFrame(records)))

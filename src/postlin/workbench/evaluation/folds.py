@@ -2,7 +2,7 @@
 
 The store is a file with one line of JSON for every finished fold. A run that was interrupted or killed
 goes on from there. Every line carries a fingerprint of all that its result depends on (version, data,
-settings), so that outdated results are never used.
+settings), so that outdated results are never used, and a checksum, so that damaged ones are not either.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
@@ -24,11 +24,15 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 import postlin
+from postlin._files import reason, sealed, unsealed
 from postlin._typing import Array
 from postlin.datasets import whiten
 from postlin.workbench.evaluation.methods import SMALL_VARIANCE, MultiClass, Protocol, make_classifier
 
 Scaling = Literal["whiten", "standardise", "none"]
+
+#: The seconds in which a Dask scheduler must answer.
+_PATIENCE = 10
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,17 @@ def fingerprint(data: Data, task: Task) -> str:
     return hashlib.sha256(about + data.X.tobytes() + data.codes.tobytes()).hexdigest()
 
 
+def _result(record: dict[str, Any]) -> FoldResult:
+    """The result in a line of a store; raise an error unless it is what ``run_fold`` returns."""
+    result = FoldResult(**record["result"])
+    p, y = np.array(result.p, float), np.array(result.y, int)
+    numbers = [result.log_evidence, result.seconds, *result.theta, *result.trace]
+    whole = p.shape[:1] == y.shape == (len(y),) and isinstance(result.converged, bool)
+    if not (whole and np.isfinite(p).all() and all(isinstance(value, float) for value in numbers)):
+        raise ValueError
+    return result
+
+
 class Store:
     """Results by fingerprint, kept in a file, or only in memory where there is no path."""
 
@@ -164,28 +179,48 @@ class Store:
         self._known: dict[str, FoldResult] = {}
         #: The stored result of a fingerprint, or None.
         self.get = self._known.get
+        #: What went wrong with the file, each a sentence; the results are right all the same.
+        self.problems: list[str] = []
         content = path.read_bytes() if path is not None and path.exists() else b""
-        #: Whether the file ends in the middle of a line, as after a kill.
-        self._cut = not content.endswith(b"\n") and bool(content)
-        for line in content.splitlines():
+        whole = content.rfind(b"\n") + 1
+        #: Where a line begins that a kill has cut short, if the file ends in one.
+        self._cut = whole if whole < len(content) else None
+        damaged = []
+        for number, line in enumerate(content[:whole].splitlines(), 1):
             try:
-                record = json.loads(line)
-                self._known[record["fingerprint"]] = FoldResult(**record["result"])
-            except (ValueError, KeyError, TypeError):
-                continue  # a line cut short
+                record = unsealed(line)
+                self._known[record["fingerprint"]] = _result(record)
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+                damaged.append(number)
+        if damaged:
+            lines = ", ".join(map(str, damaged[:5])) + ", …" * (len(damaged) > 5)
+            self.problems.append(
+                f"{str(path)!r} is damaged in line {lines}, or of an earlier version: what it held "
+                "there is computed again."
+            )
 
     def add(self, key: str, task: Task, result: FoldResult) -> None:
-        """Keep a result; it is on disk when this returns."""
+        """Keep a result; it is on disk when this returns, unless it cannot be written."""
         self._known[key] = result
         if self._path is None:
             return
         record = {"fingerprint": key, "task": task.as_dict(), "result": asdict(result)}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab") as file:
-            file.write(b"\n" * self._cut + json.dumps(record).encode() + b"\n")
+        try:
+            self._append(self._path, sealed(record))
+        except OSError as error:
+            problem = f"{str(self._path)!r} cannot be written: {reason(error)}."
+            if problem not in self.problems:
+                self.problems.append(problem)
+
+    def _append(self, path: Path, line: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            if self._cut is not None:
+                file.truncate(self._cut)
+                self._cut = None
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
-        self._cut = False
 
 
 def run(
@@ -231,4 +266,11 @@ def _client(address: str) -> AbstractContextManager[object]:
         distributed = importlib.import_module("distributed")
     except ImportError:
         raise ImportError("--dask needs Dask: pip install 'postlin[dask]'.") from None
-    return cast(AbstractContextManager[object], distributed.Client(address))
+    try:
+        client = distributed.Client(address, timeout=_PATIENCE)
+    except Exception:  # whatever another server at this address may answer
+        raise ValueError(
+            f"there is no Dask scheduler at {address!r} that answers within {_PATIENCE} seconds: start "
+            "one with 'dask scheduler', and pass the address that it prints."
+        ) from None
+    return cast(AbstractContextManager[object], client)
