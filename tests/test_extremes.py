@@ -5,12 +5,12 @@ import warnings
 import numpy as np
 import pytest
 from reference import central_difference
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
 
 import postlin
 from postlin import EP, ConvergenceWarning, GPClassifier, NegativeSiteWarning
 from postlin.learning.models import ExactModel
-from postlin.likelihoods import NoisyThreshold
+from postlin.likelihoods import NoisyThreshold, Probit
 from postlin.rules.sites import Sites
 
 OURS = (ConvergenceWarning, NegativeSiteWarning)
@@ -88,6 +88,46 @@ def test_weights_beyond_all_counting_are_refused():
     for options in ({}, {"inducing": 2}):
         with pytest.raises(ValueError, match=r"at most 1e[+]15, but that of row 7"):
             GPClassifier(**options).fit(X, X[:, 0] > 3, sample_weight=[*np.ones(7), 2e15])
+
+
+@pytest.mark.parametrize("inducing", [None, 3])
+@pytest.mark.parametrize("size", [1e101, 1e154, 1.7e308])
+def test_features_whose_squares_overflow_are_refused(inducing, size):
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    X[5, 1], X[7, 0] = size, -size
+    with pytest.raises(ValueError, match=r"row 5 of X has .* in feature 1.*overflow: rescale"):
+        GPClassifier(inducing=inducing).fit(X, X[:, 0] > 0)
+
+
+@pytest.mark.parametrize("inducing", [None, 3])
+def test_large_features_in_range_are_learned_from(inducing):
+    X = 1e99 * np.random.default_rng(0).normal(size=(20, 2))
+    model = GPClassifier(ConstantKernel(10.0) * RBF(1e99, "fixed"), inducing=inducing, random_state=0)
+    heard(lambda: model.fit(X, X[:, 0] > 0))
+    assert model.score(X, X[:, 0] > 0) > 0.8
+
+
+def test_features_and_length_scales_whose_squares_underflow_are_refused():
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    with pytest.raises(ValueError, match="squares of such numbers underflow"):
+        GPClassifier().fit(1e-200 * X, X[:, 0] > 0)
+    with pytest.raises(ValueError, match="the length scale 1e-160 is below 1e-150"):
+        GPClassifier(RBF(1e-160), optimizer=None).fit(X, X[:, 0] > 0)
+
+
+def test_variances_of_inducing_points_beyond_all_range_are_refused():
+    X = 1e90 * np.random.default_rng(0).normal(size=(12, 2))
+    model = GPClassifier(DotProduct(), inducing=3, likelihood="logit", inference="ep")
+    with pytest.raises(ValueError, match=r"not finite, or beyond 1e[+]75"):
+        model.fit(X, X[:, 0] > 0)
+
+
+def test_slopes_of_saturated_probits_do_not_overflow():
+    """At z = 37 the Mills ratio is 1e300, and √(1 + v) times it is beyond all range."""
+    plus, minus = Probit().slopes(np.array([37.4e8, -37.4e8]), np.full(2, 1e16))
+    assert plus[0] == 0 or plus[0] < 1e-300
+    assert plus[1] == pytest.approx(37.4e-8, rel=1e-2)
+    np.testing.assert_array_equal(minus, -plus[::-1])
 
 
 def flipped(n=22, seed=46):

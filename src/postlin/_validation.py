@@ -23,7 +23,9 @@ Kind = TypeVar("Kind")
 #: with its gradient, and in a fit that learns a kernel, whose own matrices come on top.
 MATRICES = 4
 #: Variances beyond this overflow when squared twice.
-_HUGE = 1e75
+HUGE = 1e75
+#: Features beyond this overflow when their distances are squared and divided by small length scales.
+FARTHEST = 1e100
 #: Doubles can count no more observations than this one by one.
 HEAVIEST = 1e15
 
@@ -52,11 +54,11 @@ def check_covariance(K: object, matrices: int = 0, *, known: bool = False) -> Ma
     check_memory(matrix.shape[0], matrices, arrays.place_of(matrix))
     _check_finite(matrix)
     variance = arrays.diagonal(matrix)
-    if not 0 < variance.min() <= variance.max() <= _HUGE:
+    if not 0 < variance.min() <= variance.max() <= HUGE:
         i = int(np.argmax(variance) if variance.min() > 0 else np.argmin(variance))
         raise ValueError(
             f"the prior variance K[{i}, {i}] = {variance[i]:g} is out of range: it must be positive "
-            f"and at most {_HUGE:g}; add white noise or rescale the kernel."
+            f"and at most {HUGE:g}; add white noise or rescale the kernel."
         )
     scale = float(variance.max())
     if not known:
@@ -158,6 +160,31 @@ def check_weights(weights: object, n: int, what: str = "weights") -> Array:
     if not numbers.any():
         raise ValueError(f"{what} is zero everywhere: no observation is left.")
     return numbers
+
+
+def first_beyond(X: Array) -> tuple[int, int] | None:
+    """The place of the first entry that is not finite or beyond ``FARTHEST``, if there is one."""
+    flat = X.ravel(order="K")  # a view in one order or the other
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is what is looked for
+        if np.vdot(flat, flat) < FARTHEST**2:  # one sweep without a copy
+            return None
+    beyond = np.argwhere(~(np.abs(X) <= FARTHEST))
+    return (int(beyond[0, 0]), int(beyond[0, 1])) if len(beyond) else None
+
+
+def check_features(X: Array) -> None:
+    """Raise ``ValueError`` if a feature of the training rows (rows, features) is too large."""
+    found, largest = first_beyond(X), float(np.abs(X).max(initial=0.0))
+    if 0.0 < largest < 1.0 / FARTHEST:
+        raise ValueError(
+            f"the largest number in X is {largest:g}, and squares of such numbers underflow: rescale "
+            "the features."
+        )
+    if found is not None:
+        raise ValueError(
+            f"row {found[0]} of X has {X[found]:g} in feature {found[1]}, and the squares of numbers "
+            f"beyond {FARTHEST:g} overflow: rescale the feature or drop the row."
+        )
 
 
 def check_tolerance(tol: object, max_iter: object, option: str = "max_iter") -> None:

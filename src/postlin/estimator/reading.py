@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from postlin._typing import Array
-from postlin._validation import check_weights, is_dask, is_source
+from postlin._validation import check_features, check_weights, is_dask, is_source
 from postlin.estimator.parameters import Parameters
 from postlin.linalg.arrays import Place, on_host, place_named, place_of
 
@@ -37,6 +37,8 @@ def read(model: Parameters, X: object, y: object, sample_weight: object) -> Labe
         )
     place = place_of(X) if model.device is None else place_named(model.device)
     rows, labels = validated(model, model.kernel, X, y, reset=True)
+    if model.kernel is None or model.kernel.requires_vector_input:
+        check_features(rows)
     check_classification_targets(labels)
     weight = _weights(model.class_weight, rows, labels, sample_weight)
     kept = np.flatnonzero(weight > 0)
@@ -52,7 +54,8 @@ def validated(model: object, kernel: Kernel | None, *data: object, reset: bool) 
     """Rows, and labels if they are given, as scikit-learn validates them for the kernel."""
     vectors = kernel is None or kernel.requires_vector_input
     options = {"dtype": np.float64} if vectors else {"dtype": None, "ensure_2d": False}
-    return validate_data(model, *map(on_host, data), reset=reset, **options)
+    with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn adds up the entries, near 1e308
+        return validate_data(model, *map(on_host, data), reset=reset, **options)
 
 
 def _weights(class_weight: object, X: np.ndarray, y: np.ndarray, sample_weight: object) -> Array:

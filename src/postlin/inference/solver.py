@@ -112,7 +112,11 @@ class _Search(Generic[I]):
         """The last iterate, or that of the smallest residual if it is far better."""
         assert self._best is not None  # the last iterate was accepted
         size, sites = self._best
-        return (self._evaluate(sites) if size < _BETTER * last.size else None) or last
+        if size >= _BETTER * last.size:
+            return last
+        last.posterior.release()
+        # this repeats a factorisation, and counts as none
+        return self.problem.try_iterate(sites) or last
 
     @property
     def _may_go_on(self) -> bool:

@@ -29,6 +29,8 @@ from postlin.linalg.arrays import (
 
 #: Features that reach farther than this, in length scales, cancel in the product form.
 _FAR = 1e3
+#: The squares of shorter length scales underflow.
+_SHORTEST = 1e-150
 
 
 class Radial(NamedTuple):
@@ -77,6 +79,11 @@ class _Stationary(Term):
         (X, Z), many = points.centred, lengths.ndim > 0
         if many and len(lengths) != X.shape[1]:
             raise ValueError(f"{len(lengths)} length scales for {X.shape[1]} features.")
+        if not lengths.min() >= _SHORTEST:
+            raise ValueError(
+                f"the length scale {lengths.min():g} is below {_SHORTEST:g}, and its square "
+                "underflows: rescale the features."
+            )
         scale = points.place.put(lengths) if many else float(lengths)
         squared = None if many else points.squared_distances
         left = X / scale

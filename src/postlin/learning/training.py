@@ -184,7 +184,8 @@ class Climb(Generic[Start]):
         better than the best end begins another search. So does a short length scale, if the best end
         is hardly better than constant probabilities.
         """
-        best, first, looks = self.best, self.search.path[0][0], guide.looks
+        best, looks = self.best, guide.looks
+        first = self.search.path[0][0] if self.search.path else best.x  # it had no evidence to follow
         new = [theta for theta in looks if _apart(theta, best.x) > _NEARBY]
         if new and _apart(looks[0], first) > _NEARBY:
             self.search.restart()

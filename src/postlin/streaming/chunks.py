@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _get_feature_names
 
 from postlin._typing import Array
-from postlin._validation import HEAVIEST
+from postlin._validation import FARTHEST, HEAVIEST, first_beyond
 
 T = TypeVar("T")
 
@@ -147,10 +147,15 @@ def _numbers(X: object, first: int, number: int) -> Array:
         raise ValueError(
             f"chunk {number} of X must be an array (rows, features), got shape {numbers.shape}."
         )
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = np.isfinite(numbers.sum())  # one sweep without a copy; a sum may also overflow
-    for i, j in () if finite else np.argwhere(~np.isfinite(numbers))[:1]:
-        kind = "NaN" if np.isnan(numbers[i, j]) else "infinity"
+    beyond = first_beyond(numbers)
+    if beyond is not None:
+        value, (i, j) = numbers[beyond], beyond
+        if np.isfinite(value):
+            raise ValueError(
+                f"row {first + i} of X has {value:g} in feature {j} (chunk {number}), and the squares "
+                f"of numbers beyond {FARTHEST:g} overflow: rescale the feature or drop the row."
+            )
+        kind = "NaN" if np.isnan(value) else "infinity"
         raise ValueError(
             f"row {first + i} of X holds {kind} (chunk {number}, feature {j}): "
             "drop or impute such rows."

@@ -64,7 +64,10 @@ class ExactApproximation(SiteApproximation[ExactProblem, ExactIterate]):
     @property
     @override
     def is_unusable(self) -> bool:
-        lost = not self.converged and self.residual > _LOST and self.problem.rule.needs_fixed_point
+        # the evidence jumps where sites that a policy changes come and go without end
+        restless = bool(self.record.overruled.any())
+        far = self.residual > _LOST and self.problem.rule.needs_fixed_point
+        lost = not self.converged and (far or restless)
         return (lost or super().is_unusable) and not self.is_plain
 
     def examined(self) -> "ExactApproximation":

@@ -11,6 +11,7 @@ from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array, Marginals, cached_property
+from postlin._validation import HUGE
 from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
 from postlin.kernels import Cross, Diagonal, cross, diagonal, full_cross
 from postlin.linalg.triangles import Triangle
@@ -119,8 +120,11 @@ class Basis:
         """The basis that a kernel makes of inducing points."""
         with np.errstate(over="ignore"):  # the check below finds it
             Kuu = full_cross(kernel, Z, Z).K
-        if not np.isfinite(Kuu).all():
-            raise NotPositiveDefiniteError("the kernel's values at the inducing points are not finite.")
+        if not np.abs(Kuu).max() <= HUGE:  # NaN included
+            raise NotPositiveDefiniteError(
+                "the kernel's values at the inducing points are not finite, or beyond "
+                f"{HUGE:g}: rescale the features or the kernel."
+            )
         if Kuu.diagonal().min() < 0.0:
             raise NotPositiveDefiniteError(
                 "the kernel's variances at the inducing points are negative."
