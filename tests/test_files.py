@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import postlin
-from postlin import EP, GPClassifier, ModelFileError
+from postlin import EP, ConvergenceWarning, GPClassifier, ModelFileError
 from postlin._files import sealed
 from postlin.estimator import files
 from postlin.likelihoods import REGISTRY as LIKELIHOODS
@@ -298,3 +298,14 @@ def test_names_in_a_foreign_file_cannot_write_lines_or_colours(content, tmp_path
     message = refusal(tmp_path / "m")
     assert message.isprintable()
     assert len(message) < 500
+
+
+def test_a_kernel_that_counts_no_features(tmp_path):
+    # scikit-learn counts no features for a constant kernel, which takes any objects
+    X, y = np.arange(12.0).reshape(6, 2), np.arange(6) % 2
+    with pytest.warns(ConvergenceWarning, match="cannot tell the rows apart"):
+        model = GPClassifier(ConstantKernel(2.0)).fit(X, y)
+    postlin.save(model, tmp_path / "model")
+    np.testing.assert_array_equal(
+        postlin.load(tmp_path / "model").predict_proba(X), model.predict_proba(X)
+    )

@@ -13,6 +13,7 @@ from postlin.estimator.fits import Fit
 from postlin.estimator.joint_fit import JointFit
 from postlin.estimator.strategies import Joint, OneVsOne, OneVsRest, Strategy
 from postlin.inference.result import Record
+from postlin.kernels import kernels_of
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.likelihoods import BinaryLikelihood
 from postlin.likelihoods.softmax import Softmax
@@ -73,7 +74,7 @@ def _numbers(values: Any, shape: tuple[int, ...], what: str, most: float = np.in
 
 def _check_labels(model: GPClassifier) -> None:
     """Check the labels, the strategy for them and the names of the features."""
-    classes, strategy, d = model.classes_, model._decomposition, model.n_features_in_
+    classes, strategy = model.classes_, model._decomposition
     _require(isinstance(classes, np.ndarray) and classes.ndim == 1, "its labels are no list")
     n = len(classes)
     _require(type(model.n_classes_) is int and n == model.n_classes_ > 1, "a label is missing")
@@ -85,9 +86,17 @@ def _check_labels(model: GPClassifier) -> None:
     _require(all(type(fit) is type(fits[0]) for fit in fits), "its problems are of different kinds")
     first = fits[0] if len(fits) == 1 else strategy
     _require(model.base_estimator_ is first, "its problems are mixed up")
-    names = getattr(model, "feature_names_in_", np.full(d, "", object))
-    _require(type(d) is int and np.shape(names) == (d,), "the name of a feature is missing")
-    _require(all(isinstance(name, str) for name in names), "the name of a feature is none")
+    if takes_rows(model):
+        d = model.n_features_in_
+        names = getattr(model, "feature_names_in_", np.full(d, "", object))
+        _require(type(d) is int and np.shape(names) == (d,), "the name of a feature is missing")
+        _require(all(isinstance(name, str) for name in names), "the name of a feature is none")
+
+
+def takes_rows(model: GPClassifier) -> bool:
+    """Whether the kernel takes rows of numbers, whose features scikit-learn counts."""
+    kernel = model._decomposition.estimators_[0].hyperparameters.kernel
+    return bool(kernels_of(kernel)[0].requires_vector_input)
 
 
 def _check_fit(fit: Fit, classifier: GPClassifier) -> None:
@@ -129,7 +138,8 @@ def _shapes(fit: Fit, classifier: GPClassifier) -> list[tuple[int, ...]]:
     n, d = len(model.y), classifier.n_classes_ - 1
     _require(len(model.X) == n == fit.n_rows, "a row is missing")
     if np.asarray(model.X).dtype.kind != "O":  # which kernels on other objects than rows have
-        _numbers(model.X, (n, classifier.n_features_in_), "a row")
+        features = (classifier.n_features_in_,) if takes_rows(classifier) else np.shape(model.X)[1:]
+        _numbers(model.X, (n, *features), "a row")
     signs = _numbers(model.y, (n,), "a label")
     _require(np.isin(signs, np.arange(d + 1) if joint else (-1, 1)).all(), "a label is none")
     _check_weights(model.weight if joint else model.weights, n)
