@@ -12,6 +12,7 @@ import pytest
 import skops.io
 from sklearn.gaussian_process.kernels import (
     RBF,
+    ConstantKernel,
     DotProduct,
     Exponentiation,
     ExpSineSquared,
