@@ -351,3 +351,15 @@ def test_hyperpriors_of_joint_and_sparse_fits(three_classes, kind):
         return [abs(np.diff(at.theta[where])[0]) for where in at.where("length_scale")]
 
     assert max(ratios(tight)) < 0.1 < max(ratios(loose))
+
+
+def test_a_search_gives_up_where_nothing_can_be_computed():
+    calls = []
+
+    def objective(x):
+        calls.append(x)
+        return (0.0, np.array([-1.0, 2.0])) if len(calls) == 1 else (1e100, np.zeros(2))
+
+    end = minimise(objective, np.zeros(2), np.array([[-9.0, 9.0]] * 2), Worth())
+    np.testing.assert_array_equal(end.x, 0.0)
+    assert len(calls) <= 6

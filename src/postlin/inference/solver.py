@@ -205,7 +205,11 @@ class _Search(Generic[I]):
         """The sites after the schedule's next step or sweep."""
         if self.n_sweeps < self.schedule.sweeps:
             self.n_factorisations += int(iterate is not None and iterate.posterior.is_released)
-            sites, overruled = self.problem.sweep(iterate, damping, block=self.schedule.block)
+            try:
+                sites, overruled = self.problem.sweep(iterate, damping, block=self.schedule.block)
+            except (ImproperCavityError, NotPositiveDefiniteError):
+                self.n_factorisations += 1  # as much work, so that failing sweeps are bounded too
+                raise
             self.n_sweeps += 1
             self.overruled |= overruled
             return sites

@@ -27,6 +27,8 @@ _FALLING = 0.05
 #: A search ends after this many steps and one for each parameter without a gain: a slope that stays
 #: steep then comes from rounding errors of the values.
 _PATIENCE = 10
+#: A step to where the objective cannot be computed counts as so many of them, since it costs the most.
+_UNKNOWN = 3
 #: Parameters of size one or less that differ by this may be equal but for rounding.
 _ROUNDING = 1e-14
 #: A model with less curvature than this along a step is not updated.
@@ -116,7 +118,8 @@ def minimise(
         loss = new_value - value
         if loss > least and (known := again(x, loss)) is not None:
             value, slope = known
-        idle = 0 if new_value < value - least else idle + 1
+        lost = 1 if new_slope.any() else _UNKNOWN
+        idle = 0 if new_value < value - least else idle + lost
         # values may be wrong by ``least``, so that a loss of this size is no loss
         success = (value - new_value + least) / (max(promised, 0.0) + least)
         if new_slope.any():  # a slope of zero means that the objective could not be computed there

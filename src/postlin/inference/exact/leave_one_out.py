@@ -32,8 +32,19 @@ _ROWS = 64
 
 
 def cavities(approximation: ExactApproximation) -> Marginals:
-    """The latent marginal of each observation without its own site, all other sites being held."""
-    return approximation.problem.weights.one(approximation.iterate.posterior.view).cavity
+    """The latent marginal of each observation without its own site, all other sites being held.
+
+    Where the cavity is improper, which it may be if the likelihood is not log-concave, the others tell
+    nothing about the observation, and its marginal is that of the prior.
+    """
+    problem = approximation.problem
+    view = problem.weights.one(approximation.iterate.posterior.view)
+    proper, prior = view.gap > 0, problem.prior_view()
+    with np.errstate(divide="ignore", invalid="ignore"):  # where it is improper
+        cavity = view.cavity
+    return Marginals(
+        np.where(proper, cavity.mean, prior.mean), np.where(proper, cavity.variance, prior.variance)
+    )
 
 
 def left_out(approximation: ExactApproximation, schedule: Schedule, max_iter: int) -> Marginals:

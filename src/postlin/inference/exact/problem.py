@@ -62,16 +62,17 @@ class ExactProblem(Problem["ExactIterate"]):
         zero = np.zeros_like(self.y)
         return Sites(zero, zero)
 
-    def _prior_view(self) -> SiteView:
+    def prior_view(self) -> SiteView:
+        """The marginals of the prior, without sites."""
         return SiteView(self.prior_mean, diagonal(self.K).copy(), *self.no_sites, np.ones_like(self.y))
 
     @override
     def prior_proposal(self) -> Proposal:
-        return self._propose(self._prior_view())
+        return self._propose(self.prior_view())
 
     @override
     def cautious_sites(self, iterate: "ExactIterate | None") -> Sites:
-        one = self.weights.one(iterate.view if iterate else self._prior_view())
+        one = self.weights.one(iterate.view if iterate else self.prior_view())
         return self.weights.total(self.rule.propose_cautiously(self.likelihood, self.y, one))
 
     @override
@@ -99,7 +100,7 @@ class ExactProblem(Problem["ExactIterate"]):
 
     @override
     def climb(self, iterate: "ExactIterate | None") -> ModeClimb:
-        likelihood, view = self.likelihood, self._prior_view()
+        likelihood, view = self.likelihood, self.prior_view()
         assert isinstance(likelihood, BinaryLikelihood)
         return ModeClimb(
             self.prior_mean,
