@@ -9,6 +9,7 @@ from scipy.special import log_ndtr
 import postlin
 from postlin.inference.local import problems as problems_module
 from postlin.inference.local.gradient import gradients, log_scores
+from postlin.inference.local.prior import SparsePrior
 from postlin.inference.local.problems import LocalProblems
 from postlin.inference.local.solver import solve
 from postlin.likelihoods import DensityLikelihood, Logit, NoisyThreshold, Probit, WithNoise
@@ -284,3 +285,37 @@ def test_torch_gives_the_numbers_of_numpy(rule):
     assert isinstance(by.covariance, torch.Tensor)
     np.testing.assert_allclose(by.covariance.numpy(), expected.covariance, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(by.mean, expected.mean, rtol=1e-6, atol=1e-8)
+
+
+def sparse_model(n=30, m=5, k=3, queries=4, seed=0):
+    """A prior of f = R w + e on n rows, sites of the rows as w feels them, neighbours of queries."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n + queries, 2))
+    K = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, axis=-1)) + 0.2 * np.eye(n + queries)
+    Z = rng.normal(size=(m, 2))
+    Kuu = np.exp(-0.5 * np.sum((Z[:, None] - Z) ** 2, axis=-1))
+    Kuf = np.exp(-0.5 * np.sum((Z[:, None] - X) ** 2, axis=-1))
+    R = np.linalg.solve(np.linalg.cholesky(Kuu), Kuf).T
+    beta, gamma = rng.uniform(-0.02, 1.0, n), rng.normal(size=n)
+    rows = np.array([[*rng.permutation(n)[:k], n + q] for q in range(queries)])
+    return K, R, beta, gamma, rows
+
+
+@pytest.mark.parametrize("k", [0, 1, 6])
+def test_the_prior_from_a_sparse_posterior_lacks_the_sites_of_the_neighbours(k):
+    K, R, beta, gamma, rows = sparse_model(k=k)
+    n, m = len(beta), R.shape[1]
+    B = np.eye(m) + R[:n].T @ (beta[:, None] * R[:n])
+    sparse = SparsePrior(B, R[:n].T @ gamma)
+    near = rows[:, :-1]
+    V = sparse.whitened(R)
+    gram = K[rows[:, :, None], rows[:, None]]
+    prior = sparse.at(gram, R[rows], V[rows], beta[near], gamma[near])
+    assert prior.found.all()
+    for i, here in enumerate(rows):
+        left = np.setdiff1d(np.arange(n), near[i])
+        without = np.linalg.inv(np.eye(m) + R[left].T @ (beta[left, None] * R[left]))
+        mean = R[here] @ without @ (R[left].T @ gamma[left])
+        covariance = gram[i] - R[here] @ R[here].T + R[here] @ without @ R[here].T
+        np.testing.assert_allclose(prior.mean[i], mean, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(prior.covariance[i], covariance, rtol=1e-10, atol=1e-12)
