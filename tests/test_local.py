@@ -13,6 +13,7 @@ from postlin.inference.local.prior import SparsePrior
 from postlin.inference.local.problems import LocalProblems
 from postlin.inference.local.solver import solve
 from postlin.likelihoods import DensityLikelihood, Logit, NoisyThreshold, Probit, WithNoise
+from postlin.linalg import threads
 from postlin.rules import EP, PL, Laplace
 from postlin.rules.sites import Sites
 
@@ -259,6 +260,17 @@ def test_a_matrix_that_is_no_covariance_is_marked_and_leaves_the_others_alone():
     np.testing.assert_array_equal(found.mean[others], good.mean[others])
 
 
+def test_threads_change_no_bit(monkeypatch):
+    problems = hostile(Probit(), PL(), 30, 6, seed=3)
+    alone = solve(problems)
+    monkeypatch.setattr(threads, "threads", lambda: 3)
+    together = solve(problems)
+    np.testing.assert_array_equal(together.mean, alone.mean)
+    np.testing.assert_array_equal(together.variance, alone.variance)
+    by = gradients(problems, together, np.ones(30), np.ones(30))
+    assert by.found.all()
+
+
 def test_a_warm_start_saves_factorisations_and_changes_nothing():
     problems = some_problems(Probit(), PL())
     cold = solve(problems)
@@ -301,7 +313,7 @@ def sparse_model(n=30, m=5, k=3, queries=4, seed=0):
     return K, R, beta, gamma, rows
 
 
-@pytest.mark.parametrize("k", [0, 1, 6])
+@pytest.mark.parametrize("k", [0, 1, 6, 30])
 def test_the_prior_from_a_sparse_posterior_lacks_the_sites_of_the_neighbours(k):
     K, R, beta, gamma, rows = sparse_model(k=k)
     n, m = len(beta), R.shape[1]
@@ -319,3 +331,51 @@ def test_the_prior_from_a_sparse_posterior_lacks_the_sites_of_the_neighbours(k):
         covariance = gram[i] - R[here] @ R[here].T + R[here] @ without @ R[here].T
         np.testing.assert_allclose(prior.mean[i], mean, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(prior.covariance[i], covariance, rtol=1e-10, atol=1e-12)
+
+
+def test_the_gradient_of_a_local_prior_equals_differences():
+    K, R, beta, gamma, rows = sparse_model(k=3)
+    n, near, rng = len(beta), rows[:, :-1], np.random.default_rng(2)
+    B = np.eye(R.shape[1]) + R[:n].T @ (beta[:, None] * R[:n])
+    values = {"R": R[rows], "B": B, "b": R[:n].T @ gamma, "beta": beta[near], "gamma": gamma[near]}
+    gram = K[rows[:, :, None], rows[:, None]]
+    covariance_bar = rng.normal(size=gram.shape)
+    covariance_bar += np.swapaxes(covariance_bar, 1, 2)
+    mean_bar = rng.normal(size=rows.shape)
+
+    def total(R, B, b, beta, gamma):
+        sparse = SparsePrior(B, b)
+        prior = sparse.at(gram, R, sparse.whitened(R), beta, gamma)
+        return np.sum(prior.covariance * covariance_bar) + np.sum(prior.mean * mean_bar)
+
+    sparse = SparsePrior(values["B"], values["b"])
+    by = sparse.pull_back(
+        values["R"],
+        sparse.whitened(values["R"]),
+        values["beta"],
+        values["gamma"],
+        covariance_bar,
+        mean_bar,
+    )
+    for name, value in values.items():
+        change = rng.normal(size=value.shape)
+        change = change + change.T if name == "B" else change
+        moved = derivative(lambda h: total(**values | {name: value + h * change}), 1e-3)
+        np.testing.assert_allclose(np.sum(getattr(by, name) * change), moved, rtol=1e-7)
+
+
+def test_local_priors_and_their_gradients_are_the_same_in_torch():
+    torch = pytest.importorskip("torch")
+    K, R, beta, gamma, rows = sparse_model(k=3)
+    n, near = len(beta), rows[:, :-1]
+    sparse = SparsePrior(np.eye(R.shape[1]) + R[:n].T @ (beta[:, None] * R[:n]), R[:n].T @ gamma)
+    gram, own = K[rows[:, :, None], rows[:, None]], (beta[near], gamma[near])
+    matrices = R[rows], sparse.whitened(R)[rows]
+    there = [torch.asarray(matrix) for matrix in matrices]
+    prior, reference = sparse.at(torch.asarray(gram), *there, *own), sparse.at(gram, *matrices, *own)
+    np.testing.assert_allclose(prior.covariance.numpy(), reference.covariance, rtol=1e-10)
+    np.testing.assert_allclose(prior.mean, reference.mean, rtol=1e-10)
+    by = sparse.pull_back(*there, *own, torch.asarray(gram), reference.mean)
+    expected = sparse.pull_back(*matrices, *own, gram, reference.mean)
+    for found, wanted in zip(by, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-10, atol=1e-12)
