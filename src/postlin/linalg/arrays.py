@@ -20,6 +20,9 @@ from postlin._typing import Array
 #: A matrix of any of these libraries; in NumPy's memory it is an ``Array``.
 Matrix = Any
 
+#: Triangles of at most this many rows are inverted as general matrices.
+_LEAF = 12
+
 #: The libraries other than NumPy, and the names of their classes of arrays.
 _CLASSES = {"torch": "Tensor", "cupy": "ndarray", "array_api_strict": "Array"}
 
@@ -236,15 +239,12 @@ def squared_distances(left: Matrix, right: Matrix) -> Matrix:
 
 def cholesky(A: Matrix) -> tuple[Matrix, int]:
     """The lower Cholesky factor of a block and 0, or A and the order of the first minor without one."""
-    linalg, failed = namespace(A).linalg, False
+    failed = False
     try:
         if _library(A) == "torch":
-            L, failed = linalg.cholesky_ex(A)
-        elif _library(A) == "cupy":
-            with import_module("cupyx").errstate(linalg="raise"):
-                L = linalg.cholesky(A)
+            L, failed = namespace(A).linalg.cholesky_ex(A)
         else:
-            L = linalg.cholesky(A)
+            L = _cholesky(A)
     except np.linalg.LinAlgError:
         L, failed = A, True
     if not failed and np.isfinite(diagonal(L)).all():
@@ -260,3 +260,88 @@ def solve_lower(L: Matrix, X: Matrix, *, transposed: bool = False) -> Matrix:
         cupyx = import_module("cupyx.scipy.linalg")
         return cupyx.solve_triangular(L, X, lower=True, trans=int(transposed))
     return namespace(L).linalg.solve(L.T if transposed else L, X)
+
+
+def cholesky_each(A: Matrix) -> tuple[Matrix, np.ndarray]:
+    """The lower Cholesky factors of a stack of matrices, and which exist; the others are I."""
+    xp = namespace(A)
+    if _library(A) == "torch":
+        L, failed = xp.linalg.cholesky_ex(A)
+        found = on_host(failed == 0) & np.isfinite(on_host(xp.sum(L, axis=(1, 2))))
+        for i in np.flatnonzero(~found):
+            L[i, :, :] = xp.eye(A.shape[1], dtype=A.dtype, device=A.device)
+        return L, found
+    found = np.ones(A.shape[0], dtype=bool)
+    try:
+        return _cholesky(A), found
+    except np.linalg.LinAlgError:  # it does not say which
+        L = xp.empty_like(A)
+    for j in range(A.shape[0]):
+        L[j, :, :], found[j] = _cholesky_or_eye(A[j, :, :])
+    return L, found
+
+
+def _cholesky(A: Matrix) -> Matrix:
+    """The lower Cholesky factor of a matrix or of a stack of them; raises ``LinAlgError``."""
+    if _library(A) == "cupy":
+        with import_module("cupyx").errstate(linalg="raise"):
+            return namespace(A).linalg.cholesky(A)
+    return namespace(A).linalg.cholesky(A)
+
+
+def _cholesky_or_eye(A: Matrix) -> tuple[Matrix, bool]:
+    try:
+        return _cholesky(A), True
+    except np.linalg.LinAlgError:
+        return place_of(A).put(np.eye(A.shape[0])), False
+
+
+def solve_each(A: Matrix, X: Matrix) -> tuple[Matrix, np.ndarray]:
+    """The solutions of a stack of linear systems A x = X, and which of them exist; the others are 0."""
+    xp = namespace(A)
+    if _library(A) == "torch":
+        solution, failed = xp.linalg.solve_ex(A, X)
+        singular = on_host(failed != 0)
+    else:
+        solution, singular = _solve_or_zero(A, X)
+    found = ~singular & np.isfinite(on_host(xp.sum(solution, axis=(1, 2))))
+    for i in np.flatnonzero(~found):
+        solution[i, :, :] = 0.0
+    return solution, found
+
+
+def _solve_or_zero(A: Matrix, X: Matrix) -> tuple[Matrix, np.ndarray]:
+    """The solutions of a stack of linear systems, and which of them have none."""
+    xp, singular = namespace(A), np.zeros(A.shape[0], dtype=bool)
+    try:
+        return xp.linalg.solve(A, X), singular
+    except np.linalg.LinAlgError:  # it does not say which
+        solution = xp.zeros_like(X)
+    for i in range(A.shape[0]):
+        try:
+            solution[i, :, :] = xp.linalg.solve(A[i, :, :], X[i, :, :])
+        except np.linalg.LinAlgError:
+            singular[i] = True
+    return solution, singular
+
+
+def solve_lower_each(L: Matrix, X: Matrix) -> Matrix:
+    """L⁻¹ X for a stack of lower triangular matrices."""
+    if _library(L) == "torch":
+        return namespace(L).linalg.solve_triangular(L, X, upper=False)
+    return _inverted_lower(L) @ X
+
+
+def _inverted_lower(L: Matrix) -> Matrix:
+    """The inverses of a stack of lower triangular matrices, by halves.
+
+    In NumPy this takes a third of the time of ``linalg.solve`` for matrices of 65 rows, half for 33.
+    """
+    xp, size = namespace(L), L.shape[1]
+    if size <= _LEAF:
+        return xp.linalg.inv(L)
+    half, inverse = size // 2, xp.zeros_like(L)
+    upper = inverse[:, :half, :half] = _inverted_lower(L[:, :half, :half])
+    lower = inverse[:, half:, half:] = _inverted_lower(L[:, half:, half:])
+    inverse[:, half:, :half] = -(lower @ (L[:, half:, :half] @ upper))
+    return inverse

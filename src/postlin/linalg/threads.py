@@ -117,6 +117,22 @@ def in_batches(work: Callable[[slice], Result], n: int, entries: int) -> list[Re
         return list(pool.map(work, parts))
 
 
+def in_parts(work: Callable[[slice], object], n: int, most: int, *, parallel: bool = True) -> None:
+    """Call ``work`` on consecutive slices of at most ``most`` of n points, which fill shared arrays.
+
+    The calls share the threads that BLAS would use; inside them BLAS uses one for small matrices.
+    """
+    workers = threads() if parallel else 1
+    parts = slices(n, max(1, min(most, -(-n // workers))))
+    with blas_threads(1):
+        if workers == 1 or len(parts) == 1:
+            for part in parts:
+                work(part)
+            return
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(work, parts))  # which raises what a call has raised
+
+
 @cache
 def slices(n: int, width: int) -> list[slice]:
     """Consecutive slices of n indices, each of the given width except perhaps the last."""

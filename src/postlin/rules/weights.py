@@ -70,6 +70,10 @@ class Weights:
         """The term of the log evidence for the differences between a point's observations."""
         return 0.0
 
+    def variance_by_noise(self, tau: Array) -> Array:
+        """∂v/∂s² of one observation of each point at fixed sites and a fixed variance of their mean."""
+        return np.zeros_like(tau)
+
     def by_noise(self, tau: Array, covariance_bar: Array, variance_bar: Array) -> float:
         """∂ log evidence/∂s², from the derivatives by the diagonal of K and by v."""
         return 0.0
@@ -202,10 +206,13 @@ class Observations(Weights):
         return -0.5 * float(np.sum((self.copies - 1.0) * np.log1p(self.noise * tau)))
 
     @override
+    def variance_by_noise(self, tau: Array) -> Array:
+        return self._apart / (1.0 + self.noise * tau) ** 2
+
+    @override
     def by_noise(self, tau: Array, covariance_bar: Array, variance_bar: Array) -> float:
-        softening = 1.0 / (1.0 + self.noise * tau)
-        through_variance = variance_bar * self._apart * softening**2
-        direct = -0.5 * (self.copies - 1.0) * tau * softening
+        through_variance = variance_bar * self.variance_by_noise(tau)
+        direct = -0.5 * (self.copies - 1.0) * tau / (1.0 + self.noise * tau)
         return float(np.sum(covariance_bar / self.copies + through_variance + direct))
 
 

@@ -1,0 +1,381 @@
+"""Batches of small problems, against exact inference, differences, dense algebra, repeated rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+
+import postlin
+from postlin.inference.local import problems as problems_module
+from postlin.inference.local.gradient import gradients, log_scores
+from postlin.inference.local.prior import SparsePrior
+from postlin.inference.local.problems import LocalProblems
+from postlin.inference.local.solver import solve
+from postlin.likelihoods import DensityLikelihood, Logit, NoisyThreshold, Probit, WithNoise
+from postlin.linalg import threads
+from postlin.rules import EP, PL, Laplace
+from postlin.rules.sites import Sites
+
+
+class Own(DensityLikelihood):
+    """An asymmetric link, log p(+1|f) = log Φ(f + 0.3)."""
+
+    name = "own"
+
+    def log_density(self, y, f):
+        return log_ndtr(y * (f + 0.3))
+
+
+LIKELIHOODS = {
+    "probit": Probit(),
+    "logit": Logit(),
+    "threshold": NoisyThreshold(0.05),
+    "folded": WithNoise(NoisyThreshold(0.05), 0.3),
+    "density": Own(),
+}
+CASES = [
+    (rule, name)
+    for rule in (PL(), EP(), Laplace())
+    for name in LIKELIHOODS
+    if not (isinstance(rule, Laplace) and name == "threshold")
+]
+IDS = [f"{rule.name}-{name}" for rule, name in CASES]
+
+
+def some_problems(likelihood, rule, *, n=6, k=7, variance=4.0, noise=0.1, seed=0):
+    """Rows about n queries in the plane, labels by the side of a line with a few wrong ones."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, k + 1, 2))
+    squared = np.sum((X[:, :, None] - X[:, None]) ** 2, axis=-1)
+    K = variance * np.exp(-0.5 * squared) + noise * np.eye(k + 1)
+    y = np.where(X[:, :-1, 0] + 0.3 * rng.normal(size=(n, k)) > 0, 1.0, -1.0)
+    return LocalProblems(K, 0.3 * rng.normal(size=(n, k + 1)), y, likelihood, rule)
+
+
+def exact(problems, i, start=None):
+    """Exact inference on the labelled rows of problem i, and its marginal at the query."""
+    K, mean = problems.covariance[i], problems.mean[i]
+    weights = None if problems.weights is None else problems.weights[i]
+    found = postlin.infer(
+        K[:-1, :-1],
+        problems.y[i],
+        likelihood=problems.likelihood,
+        inference=problems.rule,
+        prior_mean=mean[:-1],
+        weights=weights,
+        tol=1e-10,
+        start=start,
+    )
+    assert found.converged
+    return found, found.predict_latent(K[:-1, -1:], K[-1:, -1], mean[-1:])
+
+
+@pytest.mark.parametrize("variance", [1.0, 1e3, 1e6])
+@pytest.mark.parametrize(("rule", "name"), CASES, ids=IDS)
+def test_local_problems_have_the_marginals_of_exact_inference(rule, name, variance):
+    problems = some_problems(LIKELIHOODS[name], rule, n=3, variance=variance)
+    found = solve(problems, tol=1e-10)
+    assert found.converged.all()
+    for i in range(len(problems)):
+        # the log posterior has saddles here, from which exact inference finds no way
+        lost = rule.name == "laplace" and name == "folded" and variance > 1e5
+        reference, query = exact(problems, i, Sites(found.tau[i], found.nu[i]) if lost else None)
+        scale = np.sqrt(found.variance[i])
+        mean = np.append(reference.mean, query.mean)
+        np.testing.assert_allclose((found.mean[i] - mean) / scale, 0.0, atol=1e-7)
+        variances = np.append(reference.variance, query.variance)
+        np.testing.assert_allclose(found.variance[i], variances, rtol=1e-7)
+
+
+def score(problems, y, tol=1e-13):
+    """log p(y) of the labels of the queries, one a problem."""
+    found = solve(problems, tol=tol)
+    return log_scores(problems.likelihood, y, found.mean[:, -1], found.variance[:, -1]).value
+
+
+def derivative(function, step):
+    """Central differences with Richardson's extrapolation."""
+    wide, narrow = ((function(h) - function(-h)) / (2 * h) for h in (step, 0.5 * step))
+    return (4 * narrow - wide) / 3
+
+
+@pytest.mark.parametrize(("rule", "name"), CASES, ids=IDS)
+def test_gradients_of_scores_equal_differences(rule, name):
+    problems = some_problems(LIKELIHOODS[name], rule, n=3, k=4)
+    n, size = problems.mean.shape
+    y = np.array([1.0, -1.0, 1.0])
+    found = solve(problems, tol=1e-12)
+    assert found.converged.all()
+    direct = log_scores(problems.likelihood, y, found.mean[:, -1], found.variance[:, -1])
+    by = gradients(problems, found, direct.by_mean, direct.by_variance)
+    assert by.found.all()
+    rng = np.random.default_rng(1)
+    directions = rng.normal(size=(3, n, size, size))
+    for change in directions + np.swapaxes(directions, 2, 3):
+        moved = derivative(
+            lambda h: score(replace(problems, covariance=problems.covariance + h * change), y), 2e-3
+        )
+        np.testing.assert_allclose(np.sum(by.covariance * change, axis=(1, 2)), moved, atol=1e-6)
+    shift = rng.normal(size=(n, size))
+    moved = derivative(lambda h: score(replace(problems, mean=problems.mean + h * shift), y), 2e-3)
+    np.testing.assert_allclose(np.sum(by.mean * shift, axis=1), moved, atol=1e-6)
+    assert by.parameters.shape == direct.by_parameters.shape == (n, len(problems.likelihood.parameters))
+    for j, parameter in enumerate(problems.likelihood.parameters):
+        value = getattr(problems.likelihood, parameter, 0.05)
+
+        def at(h):
+            other = problems.likelihood.replaced(**{parameter: value + h})
+            return score(replace(problems, likelihood=other), y)
+
+        np.testing.assert_allclose(
+            by.parameters[:, j] + direct.by_parameters[:, j], derivative(at, 2e-3), atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("rule", [PL(), EP(), Laplace()], ids=lambda rule: rule.name)
+def test_a_row_of_weight_w_counts_as_w_rows(rule):
+    weights = np.array([[1.0, 3.0, 0.0, 2.0]])
+    once = replace(some_problems(Probit(), rule, n=1, k=4, noise=0.0), weights=weights)
+    index = np.append(np.repeat(np.arange(4), weights[0].astype(int)), 4)
+    repeated = replace(
+        once,
+        covariance=once.covariance[:, index][:, :, index],
+        mean=once.mean[:, index],
+        y=once.y[:, index[:-1]],
+        weights=None,
+    )
+    found, reference = solve(once), solve(repeated)
+    assert found.converged.all()
+    assert reference.converged.all()
+    np.testing.assert_allclose(found.mean[:, -1], reference.mean[:, -1], rtol=1e-7)
+    np.testing.assert_allclose(found.variance[:, -1], reference.variance[:, -1], rtol=1e-7)
+
+
+@pytest.mark.parametrize("rule", [PL(), EP(), Laplace()], ids=lambda rule: rule.name)
+def test_rows_of_a_weight_share_the_latent_function_and_not_the_white_noise(rule):
+    weights, noise = np.array([[1.0, 3.0, 0.5, 2.0]]), 0.7
+
+    def problems(noise):
+        likelihood = NoisyThreshold(0.1) if rule.name != "laplace" else Probit()
+        smooth = some_problems(likelihood, rule, n=1, k=4)
+        own = noise / np.append(np.maximum(weights, 1.0), 1.0)
+        return replace(
+            smooth, covariance=smooth.covariance + np.diag(own), weights=weights, noise=noise
+        )
+
+    once, index = problems(noise), np.array([0, 1, 1, 1, 2, 3, 3, 4])
+    base = problems(0.0).covariance
+    repeated = replace(
+        once,
+        covariance=base[:, index][:, :, index] + noise * np.eye(len(index)),
+        mean=once.mean[:, index],
+        y=once.y[:, index[:-1]],
+        weights=np.where(index[:-1] == 2, 0.5, 1.0)[None],
+        noise=0.0,
+    )
+    found, reference = solve(once, tol=1e-12), solve(repeated, tol=1e-12)
+    np.testing.assert_allclose(found.mean[:, -1], reference.mean[:, -1], rtol=1e-7)
+    np.testing.assert_allclose(found.variance[:, -1], reference.variance[:, -1], rtol=1e-7)
+    y = np.ones(1)
+    direct = log_scores(once.likelihood, y, found.mean[:, -1], found.variance[:, -1])
+    by = gradients(once, found, direct.by_mean, direct.by_variance)
+    through_covariance = by.covariance[0].diagonal() @ (1 / np.append(np.maximum(weights, 1.0), 1.0))
+    difference = derivative(lambda h: score(problems(noise + h), y), 2e-3)
+    np.testing.assert_allclose(by.noise + through_covariance, difference, atol=1e-6)
+
+
+def hostile(likelihood, rule, n, k, seed):
+    """Duplicates, contradictory labels, one class only, and kernel variances from 1e-4 to 1e8."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, k + 1, 2))
+    copied = rng.random((n, k + 1)) < 0.3
+    X = np.where(copied[:, :, None], X[:, :1], X)
+    y = np.where(rng.random((n, k)) < rng.choice([0.0, 0.1, 0.5, 1.0], size=(n, 1)), 1.0, -1.0)
+    scale = rng.choice([0.1, 1.0, 30.0], n)[:, None, None]
+    squared = np.sum((X[:, :, None] - X[:, None]) ** 2, axis=-1) / scale
+    rough = rng.random(n)[:, None, None] < 0.5
+    shape = np.where(rough, np.exp(-np.sqrt(squared)), np.exp(-0.5 * squared))
+    noise = rng.choice([0.0, 1e-6, 0.1], n)[:, None, None]
+    variance = 10.0 ** rng.uniform(-4, 8, n)[:, None, None]
+    return LocalProblems(
+        variance * shape + noise * np.eye(k + 1), rng.normal(size=(n, k + 1)), y, likelihood, rule
+    )
+
+
+def part(problems, rows):
+    return replace(
+        problems,
+        covariance=problems.covariance[rows],
+        mean=problems.mean[rows],
+        y=problems.y[rows],
+    )
+
+
+@pytest.mark.parametrize("rule", [PL(), EP(), Laplace()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("name", ["probit", "logit", "threshold", "folded"])
+def test_hostile_problems_converge_or_are_marked_whatever_the_batch(rule, name, monkeypatch):
+    if rule.name == "laplace" and name == "threshold":
+        rule, name = PL(), "density"
+    n = 200 if name != "density" else 20
+    problems = hostile(LIKELIHOODS[name], rule, n, 6, seed=len(name))
+    found = solve(problems)
+    for values in (found.mean, found.variance, found.tau, found.nu, found.residual):
+        assert np.isfinite(values).all()
+    assert (found.variance > 0).all()
+    assert (found.residual[found.converged] <= 1e-6).all()
+    assert found.converged.mean() >= (
+        0.9 if rule.name == "ep" and name in ("threshold", "folded") else 1.0
+    )
+    by = gradients(problems, found, np.ones(n), np.ones(n))
+    assert np.isfinite(by.covariance).all()
+    assert np.isfinite(by.mean).all()
+    order = np.random.default_rng(0).permutation(n)[: n // 2]
+    monkeypatch.setattr(problems_module, "_ENTRIES", 3000)  # batches of a few problems
+    again = solve(part(problems, order))
+    assert (again.converged == found.converged[order]).all()
+    np.testing.assert_allclose(again.mean, found.mean[order], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(again.variance, found.variance[order], rtol=1e-12)
+
+
+def test_problems_without_neighbours_have_their_prior_for_an_answer():
+    problems = some_problems(Probit(), PL(), n=3, k=0)
+    found = solve(problems)
+    assert found.converged.all()
+    np.testing.assert_array_equal(found.mean, problems.mean)
+    np.testing.assert_array_equal(found.variance[:, 0], problems.covariance[:, 0, 0])
+    by = gradients(problems, found, np.full(3, 2.0), np.full(3, 5.0))
+    np.testing.assert_array_equal(by.covariance, np.full((3, 1, 1), 5.0))
+    np.testing.assert_array_equal(by.mean, np.full((3, 1), 2.0))
+
+
+def test_a_matrix_that_is_no_covariance_is_marked_and_leaves_the_others_alone():
+    problems = some_problems(Probit(), PL())
+    good = solve(problems)
+    problems.covariance[2] -= 3.0 * np.eye(8)
+    found = solve(problems)
+    assert list(np.flatnonzero(~found.converged)) == [2]
+    assert np.isfinite(found.mean).all()
+    others = np.arange(6) != 2
+    np.testing.assert_array_equal(found.mean[others], good.mean[others])
+
+
+def test_threads_change_no_bit(monkeypatch):
+    problems = hostile(Probit(), PL(), 30, 6, seed=3)
+    alone = solve(problems)
+    monkeypatch.setattr(threads, "threads", lambda: 3)
+    together = solve(problems)
+    np.testing.assert_array_equal(together.mean, alone.mean)
+    np.testing.assert_array_equal(together.variance, alone.variance)
+    by = gradients(problems, together, np.ones(30), np.ones(30))
+    assert by.found.all()
+
+
+def test_a_warm_start_saves_factorisations_and_changes_nothing():
+    problems = some_problems(Probit(), PL())
+    cold = solve(problems)
+    nearby = replace(problems, covariance=1.01 * problems.covariance)
+    warm, reference = solve(nearby, start=Sites(cold.tau, cold.nu)), solve(nearby)
+    assert warm.n_factorisations.sum() < reference.n_factorisations.sum()
+    np.testing.assert_allclose(warm.mean, reference.mean, atol=1e-7)
+    lost = solve(problems, start=Sites(1e3 + cold.tau, cold.nu))
+    np.testing.assert_allclose(lost.mean, cold.mean, atol=1e-7)
+
+
+@pytest.mark.parametrize("rule", [PL(), EP(), Laplace()], ids=lambda rule: rule.name)
+def test_torch_gives_the_numbers_of_numpy(rule):
+    torch = pytest.importorskip("torch")
+    problems = hostile(Probit(), rule, 30, 6, seed=1)
+    there = replace(problems, covariance=torch.asarray(problems.covariance))
+    found, reference = solve(there), solve(problems)
+    assert (found.converged == reference.converged).all()
+    scale = np.sqrt(reference.variance)
+    np.testing.assert_allclose((found.mean - reference.mean) / scale, 0.0, atol=1e-10)
+    np.testing.assert_allclose(found.variance, reference.variance, rtol=1e-10)
+    by = gradients(there, found, np.ones(30), np.ones(30))
+    expected = gradients(problems, reference, np.ones(30), np.ones(30))
+    assert isinstance(by.covariance, torch.Tensor)
+    np.testing.assert_allclose(by.covariance.numpy(), expected.covariance, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(by.mean, expected.mean, rtol=1e-6, atol=1e-8)
+
+
+def sparse_model(n=30, m=5, k=3, queries=4, seed=0):
+    """A prior of f = R w + e on n rows, sites of the rows as w feels them, neighbours of queries."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n + queries, 2))
+    K = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, axis=-1)) + 0.2 * np.eye(n + queries)
+    Z = rng.normal(size=(m, 2))
+    Kuu = np.exp(-0.5 * np.sum((Z[:, None] - Z) ** 2, axis=-1))
+    Kuf = np.exp(-0.5 * np.sum((Z[:, None] - X) ** 2, axis=-1))
+    R = np.linalg.solve(np.linalg.cholesky(Kuu), Kuf).T
+    beta, gamma = rng.uniform(-0.02, 1.0, n), rng.normal(size=n)
+    rows = np.array([[*rng.permutation(n)[:k], n + q] for q in range(queries)])
+    return K, R, beta, gamma, rows
+
+
+@pytest.mark.parametrize("k", [0, 1, 6, 30])
+def test_the_prior_from_a_sparse_posterior_lacks_the_sites_of_the_neighbours(k):
+    K, R, beta, gamma, rows = sparse_model(k=k)
+    n, m = len(beta), R.shape[1]
+    B = np.eye(m) + R[:n].T @ (beta[:, None] * R[:n])
+    sparse = SparsePrior(B, R[:n].T @ gamma)
+    near = rows[:, :-1]
+    V = sparse.whitened(R)
+    gram = K[rows[:, :, None], rows[:, None]]
+    prior = sparse.at(gram, R[rows], V[rows], beta[near], gamma[near])
+    assert prior.found.all()
+    for i, here in enumerate(rows):
+        left = np.setdiff1d(np.arange(n), near[i])
+        without = np.linalg.inv(np.eye(m) + R[left].T @ (beta[left, None] * R[left]))
+        mean = R[here] @ without @ (R[left].T @ gamma[left])
+        covariance = gram[i] - R[here] @ R[here].T + R[here] @ without @ R[here].T
+        np.testing.assert_allclose(prior.mean[i], mean, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(prior.covariance[i], covariance, rtol=1e-10, atol=1e-12)
+
+
+def test_the_gradient_of_a_local_prior_equals_differences():
+    K, R, beta, gamma, rows = sparse_model(k=3)
+    n, near, rng = len(beta), rows[:, :-1], np.random.default_rng(2)
+    B = np.eye(R.shape[1]) + R[:n].T @ (beta[:, None] * R[:n])
+    values = {"R": R[rows], "B": B, "b": R[:n].T @ gamma, "beta": beta[near], "gamma": gamma[near]}
+    gram = K[rows[:, :, None], rows[:, None]]
+    covariance_bar = rng.normal(size=gram.shape)
+    covariance_bar += np.swapaxes(covariance_bar, 1, 2)
+    mean_bar = rng.normal(size=rows.shape)
+
+    def total(R, B, b, beta, gamma):
+        sparse = SparsePrior(B, b)
+        prior = sparse.at(gram, R, sparse.whitened(R), beta, gamma)
+        return np.sum(prior.covariance * covariance_bar) + np.sum(prior.mean * mean_bar)
+
+    sparse = SparsePrior(values["B"], values["b"])
+    by = sparse.pull_back(
+        values["R"],
+        sparse.whitened(values["R"]),
+        values["beta"],
+        values["gamma"],
+        covariance_bar,
+        mean_bar,
+    )
+    for name, value in values.items():
+        change = rng.normal(size=value.shape)
+        change = change + change.T if name == "B" else change
+        moved = derivative(lambda h: total(**values | {name: value + h * change}), 1e-3)
+        np.testing.assert_allclose(np.sum(getattr(by, name) * change), moved, rtol=1e-7)
+
+
+def test_local_priors_and_their_gradients_are_the_same_in_torch():
+    torch = pytest.importorskip("torch")
+    K, R, beta, gamma, rows = sparse_model(k=3)
+    n, near = len(beta), rows[:, :-1]
+    sparse = SparsePrior(np.eye(R.shape[1]) + R[:n].T @ (beta[:, None] * R[:n]), R[:n].T @ gamma)
+    gram, own = K[rows[:, :, None], rows[:, None]], (beta[near], gamma[near])
+    matrices = R[rows], sparse.whitened(R)[rows]
+    there = [torch.asarray(matrix) for matrix in matrices]
+    prior, reference = sparse.at(torch.asarray(gram), *there, *own), sparse.at(gram, *matrices, *own)
+    np.testing.assert_allclose(prior.covariance.numpy(), reference.covariance, rtol=1e-10)
+    np.testing.assert_allclose(prior.mean, reference.mean, rtol=1e-10)
+    by = sparse.pull_back(*there, *own, torch.asarray(gram), reference.mean)
+    expected = sparse.pull_back(*matrices, *own, gram, reference.mean)
+    for found, wanted in zip(by, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-10, atol=1e-12)
