@@ -117,7 +117,7 @@ class Neighbours:
             exact = not how.place.is_host or _is_fast(points) or not has_faiss()
         if exact:
             return cls(rows, first, places, _exactly(points, how.place), how)
-        lists = InvertedLists.of(points, how.seed, _PROBES)
+        lists = InvertedLists.of(points, how.seed, _PROBES, how.n_jobs or threads())
         return cls(rows, first, places, lists, how)._tuned(lists)
 
     @property

@@ -7,6 +7,8 @@ returns more candidates than asked for. Distances are then computed in one way f
 
 import importlib.util
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
@@ -185,8 +187,8 @@ class InvertedLists(Search):
     exact: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, points: Points, seed: int, probes: int) -> "InvertedLists":
-        """The lists of all points, about 2√p of them."""
+    def of(cls, points: Points, seed: int, probes: int, threads: int) -> "InvertedLists":
+        """The lists of all points, about 2√p of them, made by so many threads."""
         n, d = points.values.shape
         lists = min(n, 2 ** round(np.log2(2 * np.sqrt(n))))
         some = np.random.default_rng(seed).permutation(n)[: _POINTS_PER_LIST * lists]
@@ -197,9 +199,10 @@ class InvertedLists(Search):
         index.cp.seed, index.cp.niter = seed % 2**31, _ITERATIONS
         index.cp.min_points_per_centroid, index.cp.max_points_per_centroid = 1, _POINTS_PER_LIST
         self = cls(points, index, scale, min(probes, lists))
-        index.train(self._single(sample))
-        for part in slices(n, BLOCK):
-            index.add(self._single(points.scaled(points.values[part])))
+        with _faiss_threads(threads):
+            index.train(self._single(sample))
+            for part in slices(n, BLOCK):
+                index.add(self._single(points.scaled(points.values[part])))
         return self
 
     def _single(self, scaled: Array) -> np.ndarray:
@@ -217,19 +220,26 @@ class InvertedLists(Search):
 
     @override
     def candidates(self, queries: Array, k: int) -> tuple[Integers, Array]:
-        at, library = self._single(self.points.scaled(queries)), faiss()
-        threads = library.omp_get_max_threads()
-        library.omp_set_num_threads(1)  # blocks of queries run side by side in threads of ours
-        try:
-            settings = library.SearchParametersIVF(nprobe=self.probes)
+        at = self._single(self.points.scaled(queries))
+        with _faiss_threads(1):  # blocks of queries run side by side in threads of ours
+            settings = faiss().SearchParametersIVF(nprobe=self.probes)
             squares, found = self.index.search(at, k, params=settings)
-        finally:
-            library.omp_set_num_threads(threads)
         farthest = squares[:, -1].astype(np.float64) * self.scale**2
         short = found[:, -1] < 0  # the lists hold fewer than k points
         if short.any():
             found[short], farthest[short] = self.wider().candidates(queries[short], k)
         return found, farthest
+
+
+@contextmanager
+def _faiss_threads(n: int) -> Iterator[None]:
+    """A context in which faiss uses n threads when it is called from this one."""
+    before = faiss().omp_get_max_threads()
+    faiss().omp_set_num_threads(n)
+    try:
+        yield
+    finally:
+        faiss().omp_set_num_threads(before)
 
 
 @cache
