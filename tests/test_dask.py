@@ -15,7 +15,7 @@ import dask
 import dask.array as da
 import dask.dataframe as dd
 import pandas as pd
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, wait
 from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -25,7 +25,9 @@ from sklearn.model_selection import cross_val_score
 import postlin
 from postlin import GPClassifier
 from postlin.streaming.dask import DaskEngine, DaskSource, active_client
+from postlin.streaming.dask_neighbours import DaskNeighbours
 from postlin.streaming.engines import Threads
+from postlin.streaming.neighbours import Neighbours
 from postlin.streaming.sources import ArraySource
 from postlin.streaming.survey import survey
 from postlin.streaming.views import SourceRows, View
@@ -108,6 +110,41 @@ def test_a_worker_that_is_killed_during_a_pass_changes_nothing(client, table, tm
     killer.join()
     assert np.array_equal(total.second, expected.second)
     assert victim not in client.run(os.getpid).values()
+
+
+def _nearest(X, queries, k, own):
+    squares = ((queries[:, None] - X) ** 2).sum(axis=2)
+    squares[np.arange(len(queries)), own] = np.inf
+    return np.argsort(squares, axis=1, kind="stable")[:, :k]
+
+
+def test_neighbours_on_the_cluster_are_those_here_though_a_worker_dies(client, table):
+    X, y = table[0][:27_000], table[1][:27_000]
+    here = Neighbours.of(X, np.ones(3))
+    source = DaskSource.of(da.from_array(X, chunks=(9_000, 3)), da.from_array(y, chunks=9_000))
+    there = DaskNeighbours.of(source, np.ones(3), client)
+    assert len(there.parts) == 3
+    own = np.arange(500, 510)
+    wait(there.parts[0])
+    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)  # with what it holds
+    found, expected = (index.query(X[own], 20, leave_out=own) for index in (there, here))
+    assert np.array_equal(found.indices, expected.indices)
+    assert np.array_equal(found.distances, expected.distances)
+    assert np.array_equal(found.indices, _nearest(X, X[own], 20, own))
+
+
+def test_neighbourhoods_bring_rows_and_labels(table):
+    X, y = table[0][:20_000], table[1][:20_000]
+    source = DaskSource.of(da.from_array(X, chunks=(8_000, 3)), da.from_array(y, chunks=8_000))
+    lengths = np.array([0.2, 1.0, 5.0])
+    own = np.array([3, 9_000, 19_999])
+    with dask.config.set(scheduler="synchronous"):
+        there = DaskNeighbours.of(source, np.ones(3)).rescaled(lengths)
+        found, rows, labels, weights = there.result(there.neighbourhoods(X[own], 7, own))
+    assert np.array_equal(found.indices, _nearest(X / lengths, X[own] / lengths, 7, own))
+    assert np.array_equal(rows, X[found.indices])
+    assert np.array_equal(labels, y[found.indices])
+    assert (weights == 1).all()
 
 
 def test_data_frames_with_partitions_of_unknown_length(table):

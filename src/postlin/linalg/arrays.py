@@ -71,9 +71,16 @@ class Place:
         free, _ = cuda.mem_get_info(self.device)
         return float(free + cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device))
 
+    def __reduce__(self) -> tuple[Any, tuple[str, Any]]:
+        return _place, (self.xp.__name__, self.device)  # modules cannot be pickled
+
     def __str__(self) -> str:
         library = str(self.xp.__name__).rpartition(".")[2]
         return library if self.is_host else f"{library} on {self.device}"
+
+
+def _place(library: str, device: Any) -> Place:
+    return Place(import_module(library), device)
 
 
 #: The memory of NumPy.
@@ -235,6 +242,19 @@ def squared_distances(left: Matrix, right: Matrix) -> Matrix:
     for k in range(1, left.shape[1]):
         total += (left[:, k][:, None] - right[:, k][None, :]) ** 2
     return total
+
+
+def smallest(A: Matrix, k: int) -> tuple[Matrix, Matrix]:
+    """The columns of the k smallest entries of each row, in any order, and the largest of these."""
+    xp = namespace(A)
+    if _library(A) == "torch":
+        values, columns = xp.topk(A, k, dim=1, largest=False, sorted=False)
+        return columns, xp.max(values, axis=1)
+    if _library(A) in (None, "cupy"):
+        columns = xp.argpartition(A, k - 1, axis=1)[:, :k]
+        return columns, xp.max(xp.take_along_axis(A, columns, axis=1), axis=1)
+    columns = xp.argsort(A, axis=1)[:, :k]
+    return columns, xp.sort(A, axis=1)[:, k - 1]
 
 
 def cholesky(A: Matrix) -> tuple[Matrix, int]:

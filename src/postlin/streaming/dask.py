@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 #: Shares that one task adds up.
-_FAN_IN = 8
+FAN_IN = 8
 #: Rows of a task if the partitions allow: fewer are not worth sending.
 _ROWS = 8000
 
@@ -57,7 +57,7 @@ class DaskEngine(Engine):
 
     def total(self, source: Source, work: Callable[[Chunk], S]) -> S | None:
         """The sum of one pass, by a tree with eight branches over the order of the chunks."""
-        dask, loads = _dask(), source.loads_anywhere()
+        dask, loads = dask_module(), source.loads_anywhere()
         assert loads is not None
         shared = dask.delayed(work, traverse=False, pure=False)
         apply, add = dask.delayed(_apply, pure=False), dask.delayed(partial(reduce, added), pure=False)
@@ -65,7 +65,7 @@ class DaskEngine(Engine):
         if not shares:
             return None
         while len(shares) > 1:
-            shares = [add(shares[i : i + _FAN_IN]) for i in range(0, len(shares), _FAN_IN)]
+            shares = [add(shares[i : i + FAN_IN]) for i in range(0, len(shares), FAN_IN)]
         # the state of a pass may be large; distributed has settings only once it is imported
         quiet = {"distributed.admin.large-graph-warning-threshold": "4 GiB"}
         with dask.config.set(quiet) if "distributed" in sys.modules else nullcontext():
@@ -99,7 +99,7 @@ class DaskSource(Source):
                     f"X has {len(features)} partitions and {what} has {len(parts)}: cut them alike."
                 )
         if rows is None:
-            rows = _dask().compute(*map(_dask().delayed(len), features))
+            rows = dask_module().compute(*map(dask_module().delayed(len), features))
         return cls(tuple(zip(features, labels, weights, strict=True)), rows)
 
     def loads(self) -> "list[Callable[[], Chunk]]":
@@ -108,7 +108,7 @@ class DaskSource(Source):
 
     def loads_anywhere(self) -> "list[Delayed]":
         """One pass: tasks that return the chunks."""
-        chunk = _dask().delayed(_chunk, pure=False)
+        chunk = dask_module().delayed(_chunk, pure=False)
         loads, first = [], 0
         for group in grouped(enumerate(self.sizes), lambda part: part[1], _ROWS):
             loads.append(chunk([self.parts[k] for k, _ in group], first, group[0][0]))
@@ -131,7 +131,7 @@ def _parts(collection: Any, rows: tuple[int, ...] | None, what: str) -> "list[De
                 f"{what} must be a Dask collection that is cut as X is, got "
                 f"{type(collection).__name__} of shape {values.shape}."
             )
-        return [_dask().delayed(part) for part in np.split(values, np.cumsum(rows)[:-1])]
+        return [dask_module().delayed(part) for part in np.split(values, np.cumsum(rows)[:-1])]
     if not hasattr(collection, "chunks"):  # a data frame or a series
         return list(collection.to_delayed())
     if collection.ndim == 2:
@@ -163,7 +163,8 @@ def lazily(function: Callable[[Any], Array], X: Any, dtype: DTypeLike, width: in
     return X.map_blocks(function, dtype=dtype, chunks=chunks, drop_axis=dropped, meta=meta)
 
 
-def _dask() -> ModuleType:
+def dask_module() -> ModuleType:
+    """Dask, if it is installed."""
     try:
         return importlib.import_module("dask")
     except ImportError:
