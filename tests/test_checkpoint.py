@@ -228,3 +228,14 @@ def test_a_coarse_search_is_in_the_checkpoint_too(data, tmp_path):
 def _flipped(content, where=None):
     where = len(content) // 2 if where is None else where
     return content[:where] + bytes([content[where] ^ 1]) + content[where + 1 :]
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "noisy_threshold"])
+def test_a_finished_fit_is_read_again_with_its_result(data, tmp_path, likelihood):
+    X, y = data
+    model = GPClassifier(
+        KERNEL, likelihood=likelihood, inducing=8, checkpoint=tmp_path / "fit", random_state=0
+    )
+    first = model.fit(X, y).predict_proba(X)
+    assert np.ptp(first[:, 1]) > 0.5
+    np.testing.assert_allclose(clone(model).fit(X, y).predict_proba(X), first, rtol=1e-9)

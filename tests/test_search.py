@@ -363,3 +363,51 @@ def test_a_search_gives_up_where_nothing_can_be_computed():
     end = minimise(objective, np.zeros(2), np.array([[-9.0, 9.0]] * 2), Worth())
     np.testing.assert_array_equal(end.x, 0.0)
     assert len(calls) <= 6
+
+
+def test_a_search_steps_back_from_where_nothing_can_be_computed():
+    def objective(x):
+        if x[0] > 0.15:
+            return 1e100, np.zeros(1)
+        return 50 * (x[0] - 0.1) ** 2, np.array([100 * (x[0] - 0.1)])
+
+    end = minimise(objective, np.zeros(1), np.array([[-9.0, 9.0]]), Worth())
+    assert end.x[0] == pytest.approx(0.1, abs=1e-4)
+    assert end.message is None
+
+
+@pytest.mark.parametrize("order", ["sorted", "shuffled"])
+def test_rows_in_order_of_time_are_told_apart(order):
+    # the nearest rows are next to each other, and few rows drawn evenly would not show it
+    x = np.arange(400.0)[:, None]
+    y = np.sin(2 * np.pi * x[:, 0] / 8.3) > 0
+    rows = np.arange(400) if order == "sorted" else np.random.default_rng(0).permutation(400)
+    kernel = ConstantKernel(10.0) * RBF(0.7, "fixed") + NOISE
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = GPClassifier(kernel).fit(x[rows], y[rows])
+    assert not model.base_estimator_.constant
+
+
+def test_a_warm_start_on_another_scale_is_moved(data):
+    here = data("crab", 60)
+    model = GPClassifier(10.0 * RBF(1.0, (1e-5, 1e9)) + NOISE, warm_start=True).fit(here.X, here.y)
+    value = model.log_marginal_likelihood_value_
+    model.fit(1e7 * here.X, here.y)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(value, abs=0.01)
+
+
+@pytest.mark.parametrize("optimizer", [None, "bfgs_finite_differences", "bfgs"])
+def test_equal_rows_are_named_whatever_the_optimiser(optimizer):
+    X, y = np.ones((12, 3)), np.arange(12) % 2
+    with pytest.warns(ConvergenceWarning, match="cannot tell the rows apart"):
+        GPClassifier(optimizer=optimizer).fit(X, y)
+
+
+def test_the_constant_of_a_hyperprior_changes_nothing(rng):
+    X, y = rng.normal(size=(50, 3)), rng.integers(2, size=50)
+    paths = [
+        GPClassifier(hyperprior=lambda theta, c=c: (c, np.zeros(2))).fit(X, y).evidence_path_
+        for c in (-1e3, 0.0, 1e3)
+    ]
+    assert [len(path) for path in paths] == [len(paths[1])] * 3

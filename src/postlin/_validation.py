@@ -174,7 +174,8 @@ def first_beyond(X: Array) -> tuple[int, int] | None:
 
 def check_features(X: Array) -> None:
     """Raise ``ValueError`` if a feature of the training rows (rows, features) is too large."""
-    found, largest = first_beyond(X), float(np.abs(X).max(initial=0.0))
+    found = first_beyond(X)
+    largest = max(float(X.max(initial=0.0)), -float(X.min(initial=0.0)))  # without a copy
     if 0.0 < largest < 1.0 / FARTHEST:
         raise ValueError(
             f"the largest number in X is {largest:g}, and squares of such numbers underflow: rescale "

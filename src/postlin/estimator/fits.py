@@ -164,7 +164,7 @@ class Fit(ABC):
 
         Kernels such as the dot product overflow far from the data.
         """
-        width -= width % _TILE
+        width = max(_TILE, width - width % _TILE)
         with blas_threads(self.size), np.errstate(over="ignore", invalid="ignore"):
             parts = [predict(_tiled(X[first : first + width])) for first in range(0, len(X), width)]
         joined = [np.concatenate(part)[: len(X)] for part in zip(*parts, strict=True)]

@@ -128,8 +128,8 @@ class Plan:
         prior = self.hyperprior
         if isinstance(prior, ARDPrior):
             prior = prior.bound(at, self.deviations)
-        guide = None if warm else Guide(at, rows, self.deviations, baselines)
-        return {"hyperprior": prior, "guide": guide}
+        guide = Guide(at, rows, self.deviations, baselines)
+        return {"hyperprior": prior, "guide": guide, "look_around": not warm}
 
     def start_after(self, earlier: Fit | None) -> Hyperparameters:
         """The starting hyperparameters: those of an earlier fit, if there is one."""

@@ -184,6 +184,7 @@ def _fit(
     assert plan.sparse is not None
     names, models, before, baselines = zip(*group, strict=True)
     at, Z = plan.start_after(before[0]), models[0].Z
+    warm = before[0] is not None
     if not all(b is not None and np.array_equal(b.inducing_points_, Z) for b in before):
         before = (None,) * len(models)  # a state is of use with its own inducing points only
     if plan.sparse.learn_inducing:
@@ -195,7 +196,7 @@ def _fit(
         watched = [RememberingModel(**vars(m), checkpoint=checkpoint, name=n) for n, m, *_ in group]
     with shown_log(plan.verbose):
         starts = starts_from(before, models)
-        guided = plan.guided(at, data.survey.sample, baselines, warm=before[0] is not None)
+        guided = plan.guided(at, data.survey.sample, baselines, warm=warm)
         name = names[0] if len(names) == 1 else ""
         training: Training[State] = search(
             watched, at, rng=rng, starts=starts, name=name, **guided, **plan.search

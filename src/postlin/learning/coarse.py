@@ -63,10 +63,11 @@ def train_sparse(
         None if coarse.interrupted else optimizer,
         starts=[found.start.repeated(k) for found, k in zip(coarse.best, times, strict=True)],
         callback=callback,
+        guide=guide,
+        look_around=False,
         curvature=None if coarse.interrupted else _curvature(some, coarse, max(times)),
     )
-    interrupted = coarse.interrupted or fine.interrupted
-    return fine._replace(interrupted=interrupted, constant=coarse.constant, blind=coarse.blind)
+    return fine._replace(interrupted=coarse.interrupted or fine.interrupted)
 
 
 def _curvature(some: Sequence[SparseModel], coarse: Training[State], times: float) -> Array | None:

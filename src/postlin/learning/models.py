@@ -108,6 +108,8 @@ class Model(ABC, Generic[Start]):
     tol: float
     max_iter: int
     schedule: Schedule
+    #: Whether inference from the prior is cheap enough to compare with the result of a search.
+    compares_starts: ClassVar[bool] = True
     #: Whether the likelihood contains the kernel's white noise.
     fold_noise: bool = False
     #: The finest accuracy that the adjoint of a gradient is solved to in a search.

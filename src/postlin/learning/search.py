@@ -46,7 +46,7 @@ class Evaluation(NamedTuple):
     theta: Array  # logarithms of the free parameters
     names: list[str]  # the names of these parameters
     log_evidence: float
-    gradient: Array | None  # None if the optimiser asks for none
+    gradient: Array | None  # of the log evidence; None if the optimiser asks for none
     seconds: float  # since the search began
 
 
@@ -80,7 +80,8 @@ class Search(Generic[Start]):
         self._loosest = part * LOOSEST if rough else self._exact
         self._steepness = self._lowest = np.inf
         self._known: dict[bytes, tuple[float, Array]] = {}
-        self._values: dict[bytes, tuple[Array, float]] = {}  # the latest value at every point
+        #: Every point with the latest value and log evidence there.
+        self._values: dict[bytes, tuple[Array, float, float]] = {}
         self._doubts: dict[bytes, float] = {}  # the possible error of each value that is not exact
         self._last: tuple[bytes, list[Approximation[Start]]] | None = None
         self._callback = callback
@@ -95,10 +96,10 @@ class Search(Generic[Start]):
         """The point with the lowest value so far."""
         return min(self._values.values(), key=lambda point: point[1])[0]
 
-    def slope(self, theta: Array) -> Array | None:
-        """The slope at theta, if it is known."""
-        known = self._known.get(_key(theta))
-        return None if known is None else known[1]
+    def log_evidence(self, theta: Array) -> float:
+        """The log evidence at a point that was evaluated; minus infinity if it had none."""
+        known = self._values.get(_key(theta))
+        return -np.inf if known is None else known[2]
 
     def at(self, theta: Array) -> list[Approximation[Start]]:
         """The approximations at theta, to the tolerance of the models.
@@ -125,10 +126,10 @@ class Search(Generic[Start]):
         value, slope = self._known[key]
         return value, slope.copy()
 
-    def value(self, theta: Array, *, tol: float = 0.0) -> float:
-        """The objective alone, exactly or to the tolerance of inference ``tol``."""
+    def value(self, theta: Array) -> float:
+        """The objective alone, exactly."""
         known = self._known.get(_key(theta))
-        found = known or self._evaluate(theta, max(tol, self._exact), with_gradient=False)
+        found = known or self._evaluate(theta, self._exact, with_gradient=False)
         return -_HOPELESS if found is None else found[0]
 
     def again(self, theta: Array, loss: float) -> tuple[float, Array] | None:
@@ -184,7 +185,7 @@ class Search(Generic[Start]):
         if len(fits) == len(self.models):
             self._last = _key(theta), fits
         self._doubts[_key(theta)] = doubt if tol > self._exact else 0.0
-        self._values[_key(theta)] = np.array(theta), value
+        self._values[_key(theta)] = np.array(theta), value, -total
         self.path.append((np.array(theta), -total))
         if self._callback is not None:
             number, names = len(self.path), self.hyperparameters.names

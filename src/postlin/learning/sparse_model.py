@@ -55,6 +55,7 @@ class SparseModel(Model[State]):
     after_pass: AfterPass | None = None
 
     schedule = Parallel()  # a pass sets the sites of all rows
+    compares_starts: ClassVar[bool] = False
     #: Every digit of an adjoint takes two or three passes.
     adjoint_accuracy: ClassVar[float] = 1e-4
 

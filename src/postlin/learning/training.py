@@ -8,6 +8,7 @@ from typing import Generic, NamedTuple
 import numpy as np
 
 from postlin._typing import Array
+from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.result import Approximation
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import BoundARDPrior, Hyperprior
@@ -52,29 +53,26 @@ class Training(NamedTuple, Generic[Start]):
 
     def remarks(self) -> list[str]:
         """A sentence about each problem of the search, with a remedy."""
-        unclear = [self.ambiguous] if self.ambiguous else []
+        found = [self.ambiguous] if self.ambiguous else []
         if self.interrupted:
-            return [
-                *unclear,
+            found.append(
                 "interrupted: the hyperparameters are the best found so far, after "
-                f"{len(self.path)} evaluations; fit again with warm_start=True to go on.",
-            ]
-        if self.message is not None:
-            return [
-                *unclear,
+                f"{len(self.path)} evaluations; fit again with warm_start=True to go on."
+            )
+        elif self.message is not None:
+            found.append(
                 f"the optimiser did not converge ({self.message}); give it another start with "
-                "n_restarts_optimizer, or scale the features.",
-            ]
-        found = unclear + [
+                "n_restarts_optimizer, or scale the features."
+            )
+        found += [
             f"the log evidence still rises at the {bound}: widen its bounds and fit again, or fix the "
             "parameter."
             for bound in self.narrow
         ]
         if self.blind:
             found.append(
-                "the kernel cannot tell the rows apart, here or at other starts that were tried, so "
-                "that all new rows have nearly the same probability: scale the features, or use a "
-                "kernel that depends on them."
+                "the kernel cannot tell the rows apart, so that all new rows have nearly the same "
+                "probability: scale the features, or use a kernel that depends on them."
             )
         return found
 
@@ -104,9 +102,12 @@ class Climb(Generic[Start]):
         found, self.search.paths = best
         return found
 
-    def run(self, theta: Array, curvature: Array | None = None) -> None:
-        """Search from theta, where the curvature may be known."""
-        if self.ends:
+    def run(self, theta: Array, curvature: Array | None = None, *, go_on: bool = False) -> None:
+        """Search from theta, where the curvature may be known.
+
+        With ``go_on`` the last search ended there, and inference continues from its results.
+        """
+        if self.ends and not go_on:
             self.search.restart()
         if self.optimizer == "bfgs":
             end = self._minimise(theta, self.worth, curvature)
@@ -126,7 +127,7 @@ class Climb(Generic[Start]):
         self.search.restart()
         end = self._minimise(theta, _ROUGHLY)
         if end.value < best.value - LOOSEST:
-            self.run(end.x, end.curvature)
+            self.run(end.x, end.curvature, go_on=True)
 
     def run_tied(self, theta: Array, prior: BoundARDPrior) -> None:
         """Search with equal length scales of all features first, and then with their own.
@@ -162,16 +163,15 @@ class Climb(Generic[Start]):
         """
         (x, value, *_), found = self.best, []
         at = self.search.hyperparameters.at(x)
-        slope = self.search.slope(x)
         for k, side in at.at_bounds():
             outwards = (-1.0, 1.0)[side]
-            rise = np.inf if slope is None else -float(slope[k]) * outwards
+            rise = -float(self.search(x)[1][k]) * outwards
             if 2.0 * rise < _NOTICEABLE:
                 continue
             step = min(0.5, 0.5 * float(np.ptp(self.bounds[k])))
             inside = x.copy()
             inside[k] -= outwards * step
-            curvature = 2.0 * (self.search.value(inside) - value - rise * step) / step**2
+            curvature = 2.0 * (self.search(inside)[0] - value - rise * step) / step**2
             if curvature <= 0.25 * rise or rise**2 >= 2.0 * curvature * _NOTICEABLE:
                 bound = f"{np.exp(self.bounds[k, side]):g}"
                 found.append(f"{('lower', 'upper')[side]} bound of {at.names[k]}, {bound}")
@@ -189,11 +189,11 @@ class Climb(Generic[Start]):
         new = [theta for theta in looks if _apart(theta, best.x) > _NEARBY]
         if new and _apart(looks[0], first) > _NEARBY:
             self.search.restart()
-            values = [self.search.value(theta, tol=LOOSEST) for theta in new]
+            values = [self.search(theta)[0] for theta in new]
             if min(values) < best.value - LOOSEST:
                 logger.info("searching again from a point with log evidence %.2f", -min(values))
                 self.run(new[int(np.argmin(values))])
-        if not guide.has_learned(-self.best.value):
+        if not guide.has_learned(self.search.log_evidence(self.best.x)):
             for theta in guide.short:
                 self.try_from(theta)
 
@@ -217,6 +217,7 @@ def train(
     hyperprior: Hyperprior | None = None,
     ceiling: float = np.inf,
     guide: Guide | None = None,
+    look_around: bool = True,
     name: str = "",
 ) -> Training[Start]:
     """Maximise the evidence from the hyperparameters ``at``, and from random ones in the restarts.
@@ -224,26 +225,27 @@ def train(
     The first inference of each model begins at its item of ``starts``. ``curvature`` is the Hessian of
     minus the log evidence at ``at``, if it is known. With ``keep_on_interrupt`` Ctrl-C ends the search
     at the best point so far. The ``hyperprior`` enters the search and not the evidence. Constants of
-    the kernel pass ``ceiling`` only where the evidence rises noticeably. With a ``guide``, other starts
-    are tried where that may help. ``name`` is that of the problem, for the log.
+    the kernel pass ``ceiling`` only where the evidence rises noticeably. With a ``guide``, a start that
+    tells nothing is moved, and with ``look_around`` other starts are tried afterwards. ``name`` is that
+    of the problem, for the log.
     """
     search = Search(models, at, starts, optimizer == "bfgs", callback, hyperprior)
     if optimizer is None or len(at.theta) == 0:
-        return Training(at.at(at.theta), search.at(at.theta), None, [])
+        sight = (False, False) if guide is None else guide.verdict(at.theta, at.theta)
+        return Training(at.at(at.theta), search.at(at.theta), None, [], False, (), *sight)
     climb = Climb(search, optimizer, ceiling)
-    guide = guide if optimizer in _CLIMBERS else None
     first, *others = at.starts
     interrupted = False
     try:
-        if guide is not None:
+        if guide is not None and optimizer in _CLIMBERS:
             first = guide.informing(first)
-        if guide is not None and isinstance(hyperprior, BoundARDPrior):
+        if look_around and isinstance(hyperprior, BoundARDPrior) and optimizer in _CLIMBERS:
             climb.run_tied(first, hyperprior)
         else:
             climb.run(first, curvature)
         for theta in (*others, *(at.drawn(rng) for _ in range(restarts))):
             climb.run(theta)
-        if guide is not None:
+        if guide is not None and look_around and optimizer in _CLIMBERS:
             climb.look_around(guide)
         narrow = climb.narrow()
         found = climb.best
@@ -252,7 +254,7 @@ def train(
             raise
         found, interrupted, narrow = Minimum(search.best(), np.nan, None), True, ()
     fits, there = search.at(found.x), at.at(found.x)
-    ambiguous = "" if there.likelihood.log_concave else _from_the_prior(models, there, fits)
+    ambiguous = "" if interrupted else _from_the_prior(models, there, fits)
     value, n = sum(fit.log_evidence for fit in fits), len(search.path)
     label = f"{name}: " if name else ""
     logger.info("%s%s: log evidence %.6f after %d evaluations", label, there.kernel, value, n)
@@ -267,11 +269,19 @@ def _from_the_prior(
 ) -> str:
     """Infer once more without earlier results, and keep what is better; a sentence if they differ.
 
-    Rules have one fixed point where likelihoods are log-concave; with others there may be several.
+    Rules have one fixed point where likelihoods are log-concave; with others there may be several. With
+    inducing points this would cost as many passes as an evaluation, and is left out.
     """
     said = ""
+    if at.likelihood.log_concave:
+        return said
     for k, model in enumerate(models):
-        other = model.infer(at)
+        if not model.compares_starts:
+            continue
+        try:
+            other = model.infer(at)
+        except NotPositiveDefiniteError:
+            continue
         before, now = fits[k].log_evidence, other.log_evidence
         if not (other.converged and fits[k].converged) or abs(now - before) <= _AMBIGUOUS:
             continue

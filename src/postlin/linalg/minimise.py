@@ -27,8 +27,10 @@ _FALLING = 0.05
 #: A search ends after this many steps and one for each parameter without a gain: a slope that stays
 #: steep then comes from rounding errors of the values.
 _PATIENCE = 10
-#: A step to where the objective cannot be computed counts as so many of them, since it costs the most.
-_UNKNOWN = 3
+#: A step to where the objective cannot be computed counts as so many of them, since it costs the most;
+#: the next is shorter by this factor.
+_UNKNOWN, _RETREAT = 3, 0.25
+_BLOCKED = "the evidence rises towards points at which it cannot be computed"
 #: Parameters of size one or less that differ by this may be equal but for rounding.
 _ROUNDING = 1e-14
 #: A model with less curvature than this along a step is not updated.
@@ -99,7 +101,7 @@ def minimise(
     value, slope = objective(x)
     model = curvature
     radius = _FIRST if model is None else _KNOWN
-    idle = 0  # steps in a row without a gain
+    idle, unknown = 0, False  # steps in a row without a gain; whether the last one had no value
     for _ in range(max_evaluations - 1):
         high = np.minimum(top, np.where(x < soft, soft, np.where(slope < -_FALLING, np.inf, x)))
         free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
@@ -110,24 +112,25 @@ def minimise(
         least = worth.gain * max(1.0, abs(value))
         flat = worth.slope if model is not None else min(worth.slope, least)
         steepest = float(np.abs(slope[free]).max(initial=0.0))
-        ended = length < _SHORTEST or idle > _PATIENCE + len(x)
-        if ended or (promised <= least and steepest <= flat):
-            return Minimum(x, value, None, model)
+        weary = idle > _PATIENCE + len(x)
+        if weary or length < _SHORTEST or (promised <= least and steepest <= flat):
+            return Minimum(x, value, _BLOCKED if weary and unknown else None, model)
         moved = _within(x + step, low, high)
         new_value, new_slope = objective(moved)
         loss = new_value - value
         if loss > least and (known := again(x, loss)) is not None:
             value, slope = known
-        lost = 1 if new_slope.any() else _UNKNOWN
-        idle = 0 if new_value < value - least else idle + lost
+        unknown = not new_slope.any()  # a slope of zero means that there is no objective there
+        idle = 0 if new_value < value - least else idle + (_UNKNOWN if unknown else 1)
         # values may be wrong by ``least``, so that a loss of this size is no loss
         success = (value - new_value + least) / (max(promised, 0.0) + least)
-        if new_slope.any():  # a slope of zero means that the objective could not be computed there
+        if not unknown:
             model = _updated(model, step, new_slope - slope, new_slope)
         if success > _MOST:
             radius = min(_LONGEST, max(radius, 2.0 * length))
         elif success < _HALF:
-            radius = length * _shrinkage(float(slope @ step), float(new_slope @ step))
+            shorter = _shrinkage(float(slope @ step), float(new_slope @ step))
+            radius = length * (_RETREAT if unknown else shorter)
         if success > _SOME:
             x, value, slope = moved, new_value, new_slope
     return Minimum(x, value, f"no convergence after {max_evaluations} evaluations")
