@@ -30,9 +30,9 @@ _FACTORS = (10.0, 0.1, 100.0, 0.01, 1e3, 1e-3, 1e4, 1e-4)
 #: A log evidence that exceeds that of constant probabilities by less than this has learned nothing.
 _LEARNED = 1.0
 #: Length scales at which a better optimum was found, in natural units: those at which another value is
-#: computed, and the one at which another search begins if nothing was learned. On 30 fresh data sets, 14
-#: of 249 fits with 40 to 160 rows ended more than 0.1 nat below the best of some twenty starts when they
-#: began at the natural length scale alone, and 5 with the other search, by 0.3 at most.
+#: computed, and the one at which another search begins if nothing was learned. On 30 fresh data sets,
+#: 249 fits of 40 to 160 rows began at the natural length scale: 14 ended more than 0.1 nat below the
+#: best of some twenty starts, and with the other search 5, by 0.3 at most.
 _LOOKS, _SHORT = (1.0, 4.0), 0.35
 
 
