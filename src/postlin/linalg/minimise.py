@@ -28,7 +28,7 @@ _FALLING = 0.05
 #: steep then comes from rounding errors of the values.
 _PATIENCE = 10
 #: A step to where the objective cannot be computed counts as so many of them, since it costs the most;
-#: the next is shorter by this factor.
+#: the next is shorter by this factor. There may be as many of them in all as steps without a gain.
 _UNKNOWN, _RETREAT = 3, 0.25
 _BLOCKED = "the evidence rises towards points at which it cannot be computed"
 #: Parameters of size one or less that differ by this may be equal but for rounding.
@@ -101,7 +101,8 @@ def minimise(
     value, slope = objective(x)
     model = curvature
     radius = _FIRST if model is None else _KNOWN
-    idle, unknown = 0, False  # steps in a row without a gain; whether the last one had no value
+    # steps in a row without a gain; whether the last one had no value, and the number of such steps
+    idle, unknown, failures = 0, False, 0
     for _ in range(max_evaluations - 1):
         high = np.minimum(top, np.where(x < soft, soft, np.where(slope < -_FALLING, np.inf, x)))
         free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
@@ -112,7 +113,7 @@ def minimise(
         least = worth.gain * max(1.0, abs(value))
         flat = worth.slope if model is not None else min(worth.slope, least)
         steepest = float(np.abs(slope[free]).max(initial=0.0))
-        weary = idle > _PATIENCE + len(x)
+        weary = max(idle, failures) > _PATIENCE + len(x)
         if weary or length < _SHORTEST or (promised <= least and steepest <= flat):
             return Minimum(x, value, _BLOCKED if weary and unknown else None, model)
         moved = _within(x + step, low, high)
@@ -121,6 +122,7 @@ def minimise(
         if loss > least and (known := again(x, loss)) is not None:
             value, slope = known
         unknown = not new_slope.any()  # a slope of zero means that there is no objective there
+        failures += unknown
         idle = 0 if new_value < value - least else idle + (_UNKNOWN if unknown else 1)
         # values may be wrong by ``least``, so that a loss of this size is no loss
         success = (value - new_value + least) / (max(promised, 0.0) + least)
