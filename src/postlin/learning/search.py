@@ -199,15 +199,19 @@ class Search(Generic[Start]):
         gradient, n = np.zeros(len(theta)), self.hyperparameters.n_logarithms
         if self.hyperprior is None:
             return 0.0, gradient
-        value, slope = self.hyperprior(np.array(theta[:n]))
-        if np.shape(value) != () or np.shape(slope) != (n,):
+        found = self.hyperprior(np.array(theta[:n]))
+        try:
+            value, slope = found
+            gradient[:n] = np.asarray(slope, float).reshape(n)
+            number = float(value)
+        except (TypeError, ValueError):
+            number = np.nan
+        if not (number < np.inf and np.isfinite(gradient).all()):  # minus infinity is out of support
             raise ValueError(
                 f"hyperprior must return a number and a gradient of {n} numbers, one for each of "
-                f"{', '.join(self.hyperparameters.names[:n])}; got shapes {np.shape(value)} and "
-                f"{np.shape(slope)}."
+                f"{', '.join(self.hyperparameters.names[:n])}; it returned {found!r} at {theta[:n]}."
             )
-        gradient[:n] = slope
-        return float(value), gradient
+        return number, gradient
 
     def _solve(
         self,
