@@ -321,6 +321,10 @@ def test_auto_is_none_for_one_length_scale_and_the_prior_for_many(data):
     [
         ("none", "hyperprior must be 'auto', None, an ARDPrior or a function"),
         (ARDPrior(), "ARDPrior needs a kernel with a free length scale for each feature"),
+        (lambda theta: (np.nan, np.zeros(2)), "hyperprior must return a number"),
+        (lambda theta: (0.0, np.full(2, np.nan)), "hyperprior must return a number"),
+        (lambda theta: ("a", np.zeros(2)), "hyperprior must return a number"),
+        (lambda theta: 1.0, "hyperprior must return a number and a gradient of 2 numbers"),
         (
             lambda theta: (0.0, np.zeros(3)),
             "hyperprior must return a number and a gradient of 2 numbers",
