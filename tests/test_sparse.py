@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.gaussian_process.kernels import (
@@ -421,6 +421,7 @@ class TestRectangles:
     y=st.sampled_from([-1.0, 1.0]),
     method=st.sampled_from(["probit pl", "threshold pl", "logit pl", "probit laplace"]),
 )
+@example(mu=-59.0, s=1.0, lam=720.0, q=0.703125, y=1.0, method="threshold pl")
 @settings(max_examples=200, deadline=None)
 def test_every_row_is_solved(mu, s, lam, q, y, method):
     likelihood, rule = METHODS[method]

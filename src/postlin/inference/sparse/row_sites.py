@@ -24,8 +24,9 @@ _SOLVED = 1e-7
 _NEWTON, _STABLE = 0.3, 0.05
 #: A row counts as unsolved if its last move is larger than this.
 _UNSOLVED = 1e-6
-#: The most evaluations of the rule for a row.
-_EVALUATIONS = 100
+#: The most evaluations of the rule for a row; one that passes where there is almost a second solution
+#: takes several hundred plain steps.
+_EVALUATIONS = 1000
 #: How often a step is halved before a damped plain step is taken instead.
 _HALVINGS = 3
 #: The largest part of the precision of Rᵀw that a row's own site may have at the start.
