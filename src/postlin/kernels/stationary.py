@@ -177,3 +177,9 @@ class _ExpSineSquared(_Stationary):
             return common * sine, common * angle * xp.cos(angle)
 
         return Radial(K, lambda: 4.0 * scale * K * xp.cos(angle) * ratio(sine, angle), by_parameters)
+
+
+def radial(kernel: RBF | Matern | RationalQuadratic, s: Matrix) -> Radial:
+    """K of a kernel with length scales, and its derivatives, as functions of squared distances s."""
+    term = _RationalQuadratic if type(kernel) is RationalQuadratic else _Matern
+    return term._radial(kernel, s)

@@ -133,6 +133,22 @@ def in_parts(work: Callable[[slice], object], n: int, most: int, *, parallel: bo
             list(pool.map(work, parts))  # which raises what a call has raised
 
 
+def in_order(
+    work: Callable[[slice], Result], n: int, width: int, *, n_jobs: int | None = None
+) -> list[Result]:
+    """What ``work`` returns for consecutive slices of ``width`` of n points, in their order.
+
+    The calls share ``n_jobs`` threads, by default as many as BLAS would use, and BLAS uses one in each.
+    """
+    parts = slices(n, width)
+    workers = min(n_jobs or threads(), len(parts))
+    with blas_threads(1):
+        if workers <= 1:
+            return [work(part) for part in parts]
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(work, parts))
+
+
 @cache
 def slices(n: int, width: int) -> list[slice]:
     """Consecutive slices of n indices, each of the given width except perhaps the last."""

@@ -67,9 +67,13 @@ class LocalProblems:
             with np.errstate(all="ignore"):  # a trial may overflow, which the iterates show
                 work(rows, some)
 
-        entries = _ENTRIES_THERE if place.has_memory else _ENTRIES
-        most = entries // (7 * (k + 1) ** 2 + 12 * k**2)
+        most = most_problems(k, there=place.has_memory)
         in_parts(on_part, len(self), most, parallel=place.is_host)
+
+
+def most_problems(k: int, *, there: bool = False) -> int:
+    """The number of problems of k labelled rows that are solved at a time, on the CPU or a device."""
+    return max(1, (_ENTRIES_THERE if there else _ENTRIES) // (7 * (k + 1) ** 2 + 12 * k**2))
 
 
 @dataclass(frozen=True)
