@@ -52,26 +52,34 @@ def metric(kernel: Kernel, d: int) -> Array:
     near = [leaf for leaf in leaves if type(leaf) in _STATIONARY]
     others = [leaf for leaf in leaves if type(leaf) not in (*_STATIONARY, ConstantKernel, DotProduct)]
     rough = [leaf for leaf in near if type(leaf) is Matern and leaf.nu not in SMOOTHNESS]
-    if others or rough or len(near) != 1:
-        wrong = f"{shown(kernel)} has {shown((others + rough)[0])}" if others or rough else (
-            f"{shown(kernel)} has {len(near)} parts with length scales"
-        )
+    unfit = others + rough
+    if unfit or len(near) != 1:
+        has = shown(unfit[0]) if unfit else f"{len(near)} parts with length scales"
+        wrong = f"{shown(kernel)} has {has}"
         raise ValueError(
-            "neighbours need a kernel with one metric: RBF, Matern (nu of 0.5, 1.5, 2.5 or infinity) or "
-            "RationalQuadratic, once, and ConstantKernel, DotProduct and WhiteKernel in sums and "
+            "neighbours need a kernel with one metric: RBF, Matern (nu of 0.5, 1.5, 2.5 or infinity) "
+            "or RationalQuadratic, once, and ConstantKernel, DotProduct and WhiteKernel in sums and "
             f"products with it (white noise in sums only), and {wrong}."
         )
     lengths = np.atleast_1d(np.asarray(near[0].length_scale, dtype=np.float64))
     if len(lengths) not in (1, d):
-        raise ValueError(f"the kernel {shown(kernel)} has {len(lengths)} length scales for {d} features.")
+        raise ValueError(
+            f"the kernel {shown(kernel)} has {len(lengths)} length scales for {d} features."
+        )
     return np.broadcast_to(lengths, (d,)).copy()
 
 
 def _leaves(kernel: Kernel) -> list[Kernel]:
     """The simple kernels of a sum or product; white noise that is a term of the sum is left out."""
     if type(kernel) is Sum:
-        return [leaf for part in parts(kernel) if type(part) is not WhiteKernel for leaf in _leaves(part)]
-    return [leaf for part in parts(kernel) for leaf in _leaves(part)] if type(kernel) is Product else [kernel]
+        return [
+            leaf for part in parts(kernel) if type(part) is not WhiteKernel for leaf in _leaves(part)
+        ]
+    return (
+        [leaf for part in parts(kernel) for leaf in _leaves(part)]
+        if type(kernel) is Product
+        else [kernel]
+    )
 
 
 def stack(kernel: Kernel, X: Matrix) -> Stack:

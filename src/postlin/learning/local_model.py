@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
-from postlin.inference.local.gradient import gradients, log_scores
+from postlin.inference.local.gradient import Score, gradients, log_scores
 from postlin.inference.local.prior import SparsePrior
 from postlin.inference.local.problems import LocalProblems, most_problems
 from postlin.inference.local.solver import LocalPosteriors, solve
@@ -183,8 +183,9 @@ class LocalModel:
         hoods = _Hoods(self, at, near, queries)
         tasks = np.flatnonzero((self.signs[:, queries.code] != 0).any(axis=1))
         likelihood = hoods.latent.likelihood
-        solved, scores = {}, {}
-        for t in tasks:
+        solved: dict[int, tuple[LocalProblems, LocalPosteriors]] = {}
+        scores: dict[int, Score] = {}
+        for t in tasks.tolist():
             solved[t] = hoods.solved(t)
             _, found = solved[t]
             label = self.asked(t, queries.code)
@@ -195,7 +196,9 @@ class LocalModel:
         weight = queries.weight
         slopes = np.zeros(0)
         if gradient:
-            slopes = hoods.gradient(solved, scores, dict(zip(tasks, (weight[:, None] * share).T, strict=True)))
+            slopes = hoods.gradient(
+                solved, scores, dict(zip(tasks, (weight[:, None] * share).T, strict=True))
+            )
         return LocalScore(
             float(weight @ value), float(weight.sum()), slopes, float(weight @ value**2), failed
         )
@@ -294,7 +297,7 @@ class _Hoods:
     def gradient(
         self,
         solved: dict[int, tuple[LocalProblems, LocalPosteriors]],
-        scores: dict[int, NamedTuple],
+        scores: dict[int, Score],
         share: dict[int, Array],
     ) -> Array:
         """The derivatives of Σ share · score by the free log-parameters; the global part is fixed."""
@@ -311,7 +314,10 @@ class _Hoods:
             own = diagonals(by.covariance)
             by_noise += float(np.sum(own[:, :-1] / np.maximum(weight, 1.0)) + own[:, -1].sum())
             by_noise += float(by.noise.sum()) if problems.noise > 0 else 0.0
-        by_kernel, named = self.stack.by_theta(K_bar), dict(zip(likelihood.parameters, by_parameters))
+        by_kernel, named = (
+            self.stack.by_theta(K_bar),
+            dict(zip(likelihood.parameters, by_parameters.tolist(), strict=True)),
+        )
         if self.latent.split is not None:
             by_noise = named["variance"] if self.model.fold_noise else by_noise
             by_kernel = self.latent.split.join(by_kernel, by_noise)

@@ -60,7 +60,9 @@ class Pool(NamedTuple):
     def batch(self, step: int) -> Queries:
         """The rows of a step; where all were used, they are used again."""
         n = len(self.others)
-        return self.others.where(np.arange(step * BATCH, (step + 1) * BATCH) % n if n > BATCH else slice(None))
+        return self.others.where(
+            np.arange(step * BATCH, (step + 1) * BATCH) % n if n > BATCH else slice(None)
+        )
 
 
 @dataclass
@@ -131,9 +133,7 @@ class Climb:
             self._round(last or rounds)
         return self.state
 
-    def _look(
-        self, here: Hyperparameters, began: float, number: int, rounds: int, first: int
-    ) -> None:
+    def _look(self, here: Hyperparameters, began: float, number: int, rounds: int, first: int) -> None:
         """Compute the score of the held rows, and keep what is best."""
         state = self.state
         score = scored(self.model, here, self.rows, self.pool.held, self.k).mean
@@ -145,7 +145,12 @@ class Climb:
         done = number - first
         left = f", about {seconds / done * (rounds - number):.0f} s left at most" if done else ""
         logger.info(
-            "%sleave-one-out score %.5f after %d of %d rounds%s", self.label, score, number, rounds, left
+            "%sleave-one-out score %.5f after %d of %d rounds%s",
+            self.label,
+            score,
+            number,
+            rounds,
+            left,
         )
         if self.callback is not None:
             names = here.names

@@ -39,7 +39,7 @@ class Queries(NamedTuple):
 
     def where(self, chosen: slice | np.ndarray) -> "Queries":
         """The queries that a slice, a mask or an array of indices selects."""
-        return Queries(*(part[chosen] for part in self))
+        return Queries(self.X[chosen], self.number[chosen], self.code[chosen], self.weight[chosen])
 
     def __len__(self) -> int:
         return len(self.X)
@@ -71,7 +71,7 @@ class Surroundings(ABC):
 
     @abstractmethod
     def each(self, look: Look[S], queries: Queries, k: int, width: int) -> list[S]:
-        """What the look returns for each block of ``width`` queries and their k neighbours, in order."""
+        """What the look returns for each block of ``width`` queries and their k neighbours."""
 
     @abstractmethod
     def drawn(self, count: int, seed: int) -> Queries:
