@@ -190,7 +190,7 @@ class LocalModel:
             _, found = solved[t]
             label = self.asked(t, queries.code)
             scores[t] = log_scores(likelihood, label, found.mean[:, -1], found.variance[:, -1])
-        log_p = np.stack([scores[t].value for t in tasks], axis=1)
+        log_p = np.stack([score.value for score in scores.values()], axis=1)
         value, share = self._weighed(tasks, log_p, queries.code)
         failed = sum(int((~found.converged).sum()) for _, found in solved.values())
         weight = queries.weight
