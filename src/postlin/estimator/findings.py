@@ -19,6 +19,7 @@ from postlin.likelihoods.softmax import Softmax
 from postlin.linalg.arrays import like
 
 if TYPE_CHECKING:
+    from postlin.estimator.local_fit import LocalFit
     from postlin.estimator.sparse_fit import SparseFit
 
 #: Indices of the rows of positive weight, indices of their classes, and their weights (None: all one).
@@ -41,6 +42,8 @@ class Findings(ABC):
     def _rows(self) -> Observed:
         if self._observed is not None:
             return self._observed
+        if self._estimators[0].method == "local":
+            raise AttributeError("the rows are on a cluster, and not known one by one.")
         each = [fit.each() for fit in self._sparse("information about single rows")]
         first, signs = each[0], [one.y for one in each]
         codes = np.argmax(signs, axis=0) if len(each) > 1 else (first.y > 0).astype(int)
@@ -67,7 +70,8 @@ class Findings(ABC):
     @property
     def _n_rows(self) -> int:
         """The number of rows of positive weight."""
-        if self._decomposition.name == "one_vs_one":  # a row is in the pairs of its class
+        pairs = self._decomposition.name == "one_vs_one" and self._estimators[0].method != "local"
+        if pairs:  # a row is in the pairs of its class
             return sum(fit.n_rows for fit in self._estimators) // (self.n_classes_ - 1)
         return self._estimators[0].n_rows
 
@@ -159,6 +163,23 @@ class Findings(ABC):
         return self._only("inducing_points_").inducing_points_
 
     @property
+    def n_neighbors_(self) -> int:
+        """The number of neighbours of a prediction."""
+        return self._near("n_neighbors_").k
+
+    @property
+    def recall_(self) -> float:
+        """The share of the nearest rows that the search for neighbours finds, in a sample."""
+        return self._near("recall_").recall
+
+    def _near(self, what: str) -> "LocalFit":
+        """A fit with neighbours; all of them share what they know."""
+        first = self._estimators[0]
+        if first.method != "local":
+            raise AttributeError(f"{what} is known with neighbours only: n_neighbors is None.")
+        return cast("LocalFit", first)
+
+    @property
     def converged_(self) -> bool:
         """Whether inference converged in every problem."""
         return all(fit.record.converged for fit in self._estimators)
@@ -236,8 +257,8 @@ class Findings(ABC):
         kernels = [fit.kernel_ for fit in self._estimators]
         names = [str(name) for name in getattr(self, "feature_names_in_", ())]
         try:
-            if self._estimators[0].takes_passes:
-                return relevance(kernels, self._sparse("relevance_")[0].spread, names)
+            if self._estimators[0].method != "exact":
+                return relevance(kernels, self._estimators[0].deviations, names)
             X = self._all_rows()  # which may be other objects than vectors
             spread = np.std(np.asarray(X, float), axis=0) if np.ndim(X) == 2 else np.zeros(0)
             return relevance(kernels, spread, names)

@@ -39,8 +39,12 @@ class Fit(ABC):
     """
 
     model: Model[Any]
+    #: The kind of inference: "exact", "sparse" or "local".
+    method: ClassVar[str] = "exact"
     #: Whether answers about single training rows take a pass over the data.
     takes_passes: ClassVar[bool] = False
+    #: What ``log_marginal_likelihood_value_`` is, in words.
+    criterion: ClassVar[str] = "log evidence"
 
     def __init__(
         self, name: str, rows: np.ndarray | range, model: Model[Any], training: Training[Any], k: int
@@ -94,6 +98,17 @@ class Fit(ABC):
     def effort(self) -> str:
         """The cost of the last inference, in words."""
         return f"{'passes' if self.takes_passes else 'factorisations'}: {self.record.n_factorisations}"
+
+    @property
+    def kind(self) -> str:
+        """How the posterior was computed, in words."""
+        return self.model.schedule.name
+
+    @property
+    def deviations(self) -> Array:
+        """The standard deviations of the features; empty if rows are no vectors of numbers."""
+        X = self.X_train_
+        return np.std(np.asarray(X, float), axis=0) if np.ndim(X) == 2 else np.zeros(0)
 
     @property
     def kernel_(self) -> Kernel:

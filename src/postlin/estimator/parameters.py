@@ -8,14 +8,21 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, Kernel, WhiteKernel
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    CompoundKernel,
+    ConstantKernel,
+    Kernel,
+    Matern,
+    WhiteKernel,
+)
 
 from postlin import likelihoods, rules, schedules
 from postlin._typing import Array
 from postlin._validation import as_object, check_tolerance
 from postlin.estimator import strategies
 from postlin.estimator.fits import Fit
-from postlin.kernels import can_split, split_white
+from postlin.kernels import can_split, length_scales, split_white
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import ARDPrior, Hyperprior
 from postlin.learning.search import Callback
@@ -39,12 +46,29 @@ def default_kernel(length_scale: float = 1.0) -> Kernel:
     return ConstantKernel(10.0, (1e-5, 1e10)) * rbf + WhiteKernel(0.1, "fixed")
 
 
+def local_kernels(deviations: Array) -> list[Kernel]:
+    """The kernels that are compared with neighbours, whose length scales, one a feature, are √d."""
+    scale = np.clip(np.where(deviations > 0, deviations, 1.0) * np.sqrt(len(deviations)), 1e-290, 1e290)
+    bounds = np.stack([1e-5 * scale, 1e5 * scale], axis=1)
+    shapes = RBF(scale, bounds), Matern(scale, bounds, nu=0.5), Matern(scale, bounds, nu=1.5)
+    return [ConstantKernel(10.0, (1e-3, 1e4)) * s + WhiteKernel(0.1, (1e-4, 10.0)) for s in shapes]
+
+
 class SparsePlan(NamedTuple):
     """How to fit with inducing points."""
 
     inducing: int | np.ndarray  # the number of points, or the points
     learn_inducing: bool
     coarse_rows: int | None
+    checkpoint: str | os.PathLike[str] | None
+    seed: int | None  # the random state, if it is a number
+
+
+class LocalPlan(NamedTuple):
+    """How to fit with neighbours."""
+
+    k: int | None  # None if it is to be chosen
+    inducing: int | np.ndarray | str | None  # the number of points, the points, "auto" or none
     checkpoint: str | os.PathLike[str] | None
     seed: int | None  # the random state, if it is a number
 
@@ -67,6 +91,7 @@ class Plan:
     tol: float
     max_iter: int
     sparse: SparsePlan | None
+    local: LocalPlan | None
     # these change no result, and are no part of the settings
     callback: Callback | None = field(repr=False)
     keep_on_interrupt: bool = field(repr=False)
@@ -75,17 +100,24 @@ class Plan:
     deviations: Array = field(default_factory=lambda: np.zeros(0), repr=False)  # of the features
 
     @property
+    def method(self) -> str:
+        """The kind of inference, by the name that fits of it have."""
+        return "sparse" if self.sparse else "local" if self.local else "exact"
+
+    @property
     def settings(self) -> str:
-        """All settings that the result of a fit with inducing points depends on, as text."""
-        assert self.sparse is not None
-        points = np.asarray(self.sparse.inducing).tolist()
-        sparse = self.sparse._replace(checkpoint=None, inducing=points)
+        """All settings that the result of a fit with a checkpoint depends on, as text."""
+        sparse, local = self.sparse, self.local
+        if sparse is not None:
+            sparse = sparse._replace(checkpoint=None, inducing=np.asarray(sparse.inducing).tolist())
+        if local is not None:
+            local = local._replace(checkpoint=None, inducing=np.asarray(local.inducing).tolist())
         optimizer = getattr(self.optimizer, "__qualname__", self.optimizer)
         parameters = [  # to the last digit, which the repr of a kernel does not show
             f"{name}={value.tolist() if isinstance(value, np.ndarray) else value!r}"
             for name, value in sorted(self.start.kernel.get_params().items())
         ]
-        plan = replace(self, optimizer=optimizer, sparse=sparse, hyperprior=None)
+        plan = replace(self, optimizer=optimizer, sparse=sparse, local=local, hyperprior=None)
         prior: Any = self.hyperprior
         about = getattr(prior, "__qualname__", type(prior).__qualname__), getattr(prior, "__dict__", {})
         return repr([plan, about, parameters, self.start.theta.tolist()])
@@ -188,7 +220,8 @@ def plan_of(model: Parameters) -> Plan:
         fold_noise,
         model.tol,
         model.max_iter_predict,
-        _sparse(model, kernel),
+        _sparse(model, kernel) if model.n_neighbors is None else None,
+        None if model.n_neighbors is None else _local(model, kernel),
         model.callback,
         model.keep_on_interrupt,
         model.verbose,
@@ -232,20 +265,54 @@ def _sparse(model: Parameters, kernel: Kernel) -> SparsePlan | None:
     if model.inducing is None:
         for name in ("learn_inducing", "coarse_rows", "checkpoint"):
             if getattr(model, name) not in (None, False):
+                also = " or n_neighbors" if name == "checkpoint" else ""
                 raise ValueError(
-                    f"{name} is for fits with inducing points: set inducing too, as in inducing=500."
+                    f"{name} is for fits with inducing points{also}: set inducing too, as in "
+                    "inducing=500."
                 )
         return None
     check_inducing(model.inducing)
     _check_sparse(model, kernel)
-    rows, path, state = model.coarse_rows, model.checkpoint, model.random_state
+    rows = model.coarse_rows
     if not (rows is None or (_is_integer(rows) and rows >= 1)):
         raise ValueError(f"coarse_rows must be a positive integer or None, got {rows!r}.")
+    coarse = None if rows is None else int(rows)
+    return SparsePlan(model.inducing, bool(model.learn_inducing), coarse, *_resumed(model))
+
+
+def _resumed(model: Parameters) -> tuple[str | os.PathLike[str] | None, int | None]:
+    """The checkpoint, checked, and the random state if it is a number."""
+    path, state = model.checkpoint, model.random_state
     if not (path is None or isinstance(path, str | os.PathLike)):
         raise ValueError(f"checkpoint must be a path or None, got {path!r}.")
-    coarse = None if rows is None else int(rows)
-    seed = int(state) if isinstance(state, Integral) else None
-    return SparsePlan(model.inducing, bool(model.learn_inducing), coarse, path, seed)
+    return path, int(state) if isinstance(state, Integral) else None
+
+
+def _local(model: Parameters, kernel: Kernel) -> LocalPlan:
+    """The options of a fit with neighbours, checked."""
+    k, inducing = model.n_neighbors, model.inducing
+    automatic = isinstance(k, str) and k == "auto"
+    if not automatic and not (_is_integer(k) and k >= 2):
+        raise ValueError(f"n_neighbors must be 2 or more, 'auto' or None, got {k!r}.")
+    if not (inducing is None or (isinstance(inducing, str) and inducing == "auto")):
+        check_inducing(inducing)
+    for name in ("learn_inducing", "coarse_rows"):
+        if getattr(model, name) not in (None, False):
+            raise ValueError(
+                f"{name} is for fits with inducing points alone: leave it out with n_neighbors."
+            )
+    if model.shared_kernel is not None and not model.shared_kernel:
+        raise ValueError(
+            "with n_neighbors all classes share one kernel, by whose metric rows are neighbours: leave "
+            "shared_kernel out."
+        )
+    _check_unlike_exact(model, kernel, "neighbours")
+    if model.kernel is not None:
+        from postlin.kernels.stacks import metric  # only when needed
+
+        lengths = [len(np.atleast_1d(scale)) for scale in length_scales(kernel)]
+        metric(kernel, max(lengths, default=1))
+    return LocalPlan(None if automatic else int(k), inducing, *_resumed(model))
 
 
 def _check_sparse(model: Parameters, kernel: Kernel) -> None:
@@ -255,19 +322,22 @@ def _check_sparse(model: Parameters, kernel: Kernel) -> None:
             f"inference with inducing points runs on the CPU, got device={model.device!r}: leave "
             "device out, or use exact inference there."
         )
+    _check_unlike_exact(model, kernel, "inducing points")
+
+
+def _check_unlike_exact(model: Parameters, kernel: Kernel, what: str) -> None:
+    """Raise ``ValueError`` for a strategy, a schedule or inputs that only exact inference has."""
     if model.multi_class == "joint":
         raise ValueError(
-            "multi_class='joint' has no inducing points: use 'one_vs_rest' or 'one_vs_one' with them."
+            f"multi_class='joint' has no {what}: use 'one_vs_rest' or 'one_vs_one' with them."
         )
     schedule = as_object(model.schedule, schedules.REGISTRY, Schedule, "schedule")
     if schedule.name != "parallel" or schedule.iterations is not None:
         raise ValueError(
-            f"inducing points have the parallel schedule only, iterated to convergence, got {schedule}."
+            f"{what} have the parallel schedule only, iterated to convergence, got {schedule}."
         )
     if not kernel.requires_vector_input:
-        raise ValueError(
-            f"inducing points need a kernel on rows of numbers, and {kernel} takes other inputs."
-        )
+        raise ValueError(f"{what} need a kernel on rows of numbers, and {kernel} takes other inputs.")
 
 
 def _check_options(model: Parameters) -> None:
@@ -303,6 +373,6 @@ def check_inducing(inducing: Any) -> None:
     if not (inducing >= 1 if _is_integer(inducing) else len(shape) == 2):
         shown = f"shape {shape}" if shape else repr(inducing)
         raise ValueError(
-            "inducing must be None, a positive number of points or an array (points, features), got "
-            f"{shown}."
+            "inducing must be None, a positive number of points or an array (points, features), or "
+            f"'auto' together with n_neighbors, got {shown}."
         )

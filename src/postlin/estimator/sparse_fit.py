@@ -39,6 +39,7 @@ class SparseFit(BinaryFit):
 
     model: SparseModel
     approximation_: SparseApproximation
+    method: ClassVar[str] = "sparse"
     takes_passes: ClassVar[bool] = True
 
     def __init__(
@@ -53,6 +54,16 @@ class SparseFit(BinaryFit):
         model = {f.name: getattr(self.model, f.name) for f in fields(SparseModel)}
         alone = SparseModel(**model | {"rows": None, "after_pass": None})
         return super().__getstate__() | {"model": alone, "_each": None, "rows": None, "_loo": None}
+
+    @property
+    @override
+    def kind(self) -> str:
+        return f"{len(self.inducing_points_)} inducing points"
+
+    @property
+    @override
+    def deviations(self) -> Array:
+        return self.spread
 
     @property
     @override

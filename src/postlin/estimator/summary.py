@@ -33,11 +33,7 @@ def _facts(model: "Findings") -> list[tuple[str, str]]:
     fits = model._estimators
     first = fits[0]
     labels = ", ".join(map(str, model.classes_[:6])) + (", …" if model.n_classes_ > 6 else "")
-    kinds = [first.model.rule.name, first.likelihood_.name]
-    if first.takes_passes:
-        kinds.append(f"{len(first.inducing_points_)} inducing points")
-    else:
-        kinds.append(first.model.schedule.name)
+    kinds = [first.model.rule.name, first.likelihood_.name, first.kind]
     kinds += ["white noise in the likelihood"] if getattr(first.model, "fold_noise", False) else []
     kinds += ["all classes jointly"] if model._decomposition.name == "joint" else []
     method = ", ".join(kind.replace("_", " ") for kind in kinds)
@@ -47,10 +43,10 @@ def _facts(model: "Findings") -> list[tuple[str, str]]:
     facts = [
         ("data", f"{model._n_rows} rows, {model.n_classes_} classes ({labels})"),
         ("method", method),
-        (f"{mean}log evidence", f"{model.log_marginal_likelihood_value_:.4f}"),
+        (f"{mean}{first.criterion}", f"{model.log_marginal_likelihood_value_:.4f}"),
     ]
     few = sum(fit.n_rows for fit in fits) <= _FEW_ROWS
-    if all(fit._loo is not None or (few and not fit.takes_passes) for fit in fits):
+    if all(fit._loo is not None or (few and fit.method == "exact") for fit in fits):
         _, codes, weight = model._rows()
         error = np.average(np.argmax(model.loo_predict_proba_, axis=1) != codes, weights=weight)
         source = "" if model.converged_ else " (from the cavities)"
@@ -91,7 +87,7 @@ def _problems(model: "Findings") -> tuple[list[tuple[str, str, str, str]], str]:
 def _hard(model: "Findings") -> list[HardRow]:
     """The rows of lowest leave-one-out probability, if there is one problem with its rows in memory."""
     found = model.diagnostics_
-    if isinstance(found, list) or found.fit.takes_passes:
+    if isinstance(found, list) or found.fit.method != "exact":
         return []
     return found.hard_rows(5)
 
@@ -104,7 +100,7 @@ def as_text(model: "Findings") -> str:
     problems, rest = _problems(model)
     for name, kernel, evidence, state in problems:
         lines += [f"  {name}", *(f"    {line}" for line in kernel.splitlines())]
-        lines.append(f"    log evidence {evidence}; converged: {state}")
+        lines.append(f"    {model._estimators[0].criterion} {evidence}; converged: {state}")
     if rest:
         lines.append(f"  {rest}")
     hard = _hard(model)
@@ -120,7 +116,7 @@ def as_html(model: "Findings") -> str:
     if not hasattr(model, "base_estimator_"):
         return diagram
     problems, rest = _problems(model)
-    head = ("problem", "kernel", "log evidence", "converged")
+    head = ("problem", "kernel", model._estimators[0].criterion, "converged")
     parts = [_table("", (), _facts(model)), _table("Hyperparameters", head, problems)]
     if rest:
         parts.append(f"<p>{rest}</p>")

@@ -61,7 +61,7 @@ def stored(value: np.ndarray | np.generic) -> object:
     return {"array": text, "shape": value.shape, "symmetric": symmetric}
 
 
-def _restored(value: dict[str, Any]) -> object:
+def restored(value: dict[str, Any]) -> object:
     """The inverse of ``stored``."""
     if "array" not in value:
         return value
@@ -78,6 +78,11 @@ def _restored(value: dict[str, Any]) -> object:
 
 def read(path: Path, fingerprint: str) -> Content:
     """The content of a checkpoint; ``CheckpointError`` if the file is not one of this fit."""
+    return _content(belonging(path, fingerprint))
+
+
+def belonging(path: Path, fingerprint: str) -> list[bytes]:
+    """The lines of a checkpoint; ``CheckpointError`` if the file is not one of this fit."""
     lines = _lines(path)
     try:
         about = unsealed(lines[0])
@@ -98,7 +103,7 @@ def read(path: Path, fingerprint: str) -> Content:
             f"{str(path)!r} is the checkpoint of another fit: data, parameters or version differ. Give "
             "another path, or remove it to begin anew."
         )
-    return _content(lines)
+    return lines
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -116,7 +121,7 @@ def _content(lines: list[bytes]) -> Content:
     found: dict[str, dict[int, Step]] = {}
     for number, line in enumerate(lines[1:], 2):
         try:
-            record = unsealed(line, _restored)
+            record = unsealed(line, restored)
             if number == 2:
                 content.choices = _choices(record["choices"])
             elif content.choices:

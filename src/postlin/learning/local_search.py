@@ -28,8 +28,12 @@ logger = logging.getLogger("postlin")
 HELD, _HELD_PART = 2000, 0.2
 #: Rows of a step, steps of a round, and rounds at most.
 BATCH, STEPS, ROUNDS = 256, 20, 12
-#: Of Adam: the first rate, which falls linearly to a tenth, and the decay of both means.
+#: Of Adam: the first rate and the decay of both means.
 _RATE, _MEAN, _SQUARE = 0.1, 0.9, 0.98
+#: The factor of the rate after a round in which the score has not risen; the next begins at the best.
+_SLOWER = 0.4
+#: Above so many rows, whose search takes seconds to prepare, every other round keeps the neighbours.
+_MANY_ROWS = 200_000
 #: The longest gradient; a batch of few hard rows would lead far away.
 _LONGEST = 1.0
 #: A climb ends after so many rounds in which the score did not rise by this much.
@@ -75,6 +79,9 @@ class ClimbState:
     step: int = 0
     best: Array = field(default_factory=lambda: np.zeros(0))
     score: float = -np.inf  # of the held rows at the best
+    rate: float = _RATE
+    looked: int = -1  # the last round after which the held rows were scored
+    searched: Array = field(default_factory=lambda: np.zeros(0))  # whose metric has the neighbours
     stale: int = 0  # rounds without a rise
     path: list[tuple[Array, float]] = field(default_factory=list)  # log-parameters and held scores
     finished: bool = False
@@ -83,6 +90,17 @@ class ClimbState:
     def at(cls, theta: Array) -> "ClimbState":
         """The beginning of a climb."""
         return cls(theta.copy(), np.zeros_like(theta), np.zeros_like(theta), best=theta.copy())
+
+    def stored(self) -> dict[str, Any]:
+        """The state as arrays, numbers and lists, for a file."""
+        return {**vars(self), "path": [list(step) for step in self.path]}
+
+    @classmethod
+    def restored(cls, kept: dict[str, Any]) -> "ClimbState":
+        """The inverse of ``stored``."""
+        state = cls(**kept)
+        state.path = [(theta, score) for theta, score in kept["path"]]
+        return state
 
 
 class WeakPrior:
@@ -114,24 +132,33 @@ class Climb:
     callback: Callback | None = None
     save: Callable[[ClimbState], object] = lambda state: None
     label: str = ""
+    _built: Array = field(default_factory=lambda: np.zeros(0))
 
-    def run(self, rounds: int, last: int | None = None) -> ClimbState:
-        """Climb until the score no longer rises, for so many rounds at most.
-
-        The rate falls as if there were ``last`` rounds.
-        """
-        began, first = time.perf_counter(), self.state.step // STEPS
-        d = self.pool.held.X.shape[1]
-        while not self.state.finished:
-            number = self.state.step // STEPS
-            here = self.at.at(self.state.theta)
-            self.rows = self.rows.rescaled(metric(here.kernel, d))
-            self._look(here, began, number, rounds, first)
-            if number >= rounds or self.state.stale >= _PATIENCE:
-                self.state.finished = number >= (last or rounds) or self.state.stale >= _PATIENCE
+    def run(self, rounds: int) -> ClimbState:
+        """Climb until the score no longer rises, for so many rounds at most."""
+        state, began, first = self.state, time.perf_counter(), self.state.step // STEPS
+        while not state.finished:
+            number = state.step // STEPS
+            if state.looked < number:
+                if self.rows.n <= _MANY_ROWS or number % 2 == 0:
+                    state.searched = state.theta.copy()
+                self._search_at(state.searched)
+                self._look(self.at.at(state.theta), began, number, rounds, first)
+            if number >= rounds:
                 break
-            self._round(last or rounds)
-        return self.state
+            if not state.finished:
+                self._search_at(state.searched)
+                self._round()
+        return state
+
+    def _search_at(self, theta: Array) -> None:
+        """Search for neighbours in the metric of these log-parameters."""
+        if not np.array_equal(self._built, theta):
+            d = self.pool.held.X.shape[1]
+            self.rows, self._built = (
+                self.rows.rescaled(metric(self.at.at(theta).kernel, d)),
+                theta.copy(),
+            )
 
     def _look(self, here: Hyperparameters, began: float, number: int, rounds: int, first: int) -> None:
         """Compute the score of the held rows, and keep what is best."""
@@ -141,6 +168,15 @@ class Climb:
         state.stale = 0 if score > state.score + _RISE else state.stale + 1
         if score > state.score:
             state.best, state.score = state.theta.copy(), score
+        if state.stale:
+            state.theta, state.mean, state.rate = (
+                state.best.copy(),
+                0.0 * state.mean,
+                _SLOWER * state.rate,
+            )
+            if self.rows.n <= _MANY_ROWS:
+                state.searched = state.best.copy()
+        state.looked, state.finished = number, state.stale >= _PATIENCE
         seconds = time.perf_counter() - began
         done = number - first
         left = f", about {seconds / done * (rounds - number):.0f} s left at most" if done else ""
@@ -157,18 +193,17 @@ class Climb:
             self.callback(Evaluation(len(state.path), state.theta.copy(), names, score, None, seconds))
         self.save(state)
 
-    def _round(self, rounds: int) -> None:
+    def _round(self) -> None:
         """Take the steps of a round, with the neighbours in the metric where it begins."""
         state, bounds = self.state, self.at.bounds
         for _ in range(STEPS):
-            part = 1.0 - 0.9 * state.step / (rounds * STEPS)
             slope = self._slope(self.at.at(state.theta), self.pool.batch(state.step))
             state.step += 1
             state.mean = _MEAN * state.mean + (1.0 - _MEAN) * slope
             state.square = _SQUARE * state.square + (1.0 - _SQUARE) * slope**2
             mean = state.mean / (1.0 - _MEAN**state.step)
             square = state.square / (1.0 - _SQUARE**state.step)
-            step = part * _RATE * mean / (np.sqrt(square) + 1e-8)
+            step = state.rate * mean / (np.sqrt(square) + 1e-8)
             state.theta = np.clip(state.theta + step, *bounds.T)
 
     def _slope(self, here: Hyperparameters, batch: Queries) -> Array:

@@ -76,9 +76,12 @@ class MappedSlice:
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         """A copy of the rows in the file."""
+        return np.array(self.mapped(), dtype=dtype)
+
+    def mapped(self) -> np.ndarray:
+        """The memory map, opened again."""
         content = np.memmap(self.path, dtype=np.uint8, mode="r")
-        mapped: np.ndarray = np.ndarray(self.shape, self.dtype, content, self.offset, self.strides)
-        return np.array(mapped, dtype=dtype)
+        return np.ndarray(self.shape, self.dtype, content, self.offset, self.strides)
 
 
 #: Opens a stream: returns chunks (X, y) or (X, y, weight).
