@@ -33,7 +33,7 @@ from postlin.rules import joint, weights
 
 _MAGIC = b"postlin model\n"
 #: The number of the layout of the file and of the objects in it.
-_FORMAT = 3
+_FORMAT = 4
 #: The most bytes of a header; those that ``save`` writes are much shorter.
 _LONGEST_HEADER = 1000
 #: The most characters of a file, or of the error of another library about it, in a message.
@@ -73,10 +73,16 @@ _TYPES: tuple[type, ...] = (
     kernels.WhiteKernel,
 )
 #: All types that a file may name beside those that skops knows to be harmless. The types of fits with
-#: inducing points are given by name, because their modules are imported only when they are needed.
+#: inducing points and neighbours are given by name: their modules are imported only when needed.
 TRUSTED = frozenset(f"{t.__module__}.{t.__qualname__}" for t in _TYPES) | {
     "postlin.estimator.sparse_fit.SparseFit",
     "postlin.learning.sparse_model.SparseModel",
+    "postlin.estimator.local_fit.LocalFit",
+    "postlin.estimator.local_fit.LocalRows",
+    "postlin.estimator.local_fit.Neighbourhood",
+    "postlin.learning.local_model.LocalModel",
+    "postlin.learning.local_training.GlobalFit",
+    "postlin.streaming.sources.MappedSlice",
 }
 
 
@@ -156,6 +162,12 @@ def _check(model: object) -> None:
         check_is_fitted(last)
     except NotFittedError:
         raise ModelFileError("the model is not fitted: call fit before save.") from None
+    first: Any = last._decomposition.estimators_[0]
+    if first.method == "local" and first.near.rows is None:
+        raise ModelFileError(
+            "the rows of the model are on a Dask cluster, and a model with neighbours needs them: fit "
+            "it to a file that is memory-mapped, or to arrays."
+        )
 
 
 def _header(payload: bytes, features: int | None) -> bytes:

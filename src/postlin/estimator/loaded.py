@@ -42,7 +42,10 @@ def check_model(model: GPClassifier | Pipeline, features: int | None) -> None:
     for fit in fits:
         _check_fit(fit, classifier)
     _check_observed(classifier)
-    if sum(fit.size**2 for fit in fits) <= _ENTRIES or fits[0].takes_passes:
+    first: Any = fits[0]
+    local = first.method == "local"
+    entries = np.prod(first.near.rows.X.shape) if local else sum(fit.size**2 for fit in fits)
+    if entries <= _ENTRIES or first.takes_passes:
         _predict(classifier)
 
 
@@ -129,6 +132,8 @@ def _shapes(fit: Fit, classifier: GPClassifier) -> list[tuple[int, ...]]:
     _require(
         isinstance(fit.likelihood_, Softmax if joint else BinaryLikelihood), "a likelihood is none"
     )
+    if fit.method == "local":
+        return _check_near(fit, classifier)
     if fit.takes_passes:
         m = len(model.Z)
         _numbers(model.Z, (m, classifier.n_features_in_), "an inducing point")
@@ -144,6 +149,33 @@ def _shapes(fit: Fit, classifier: GPClassifier) -> list[tuple[int, ...]]:
     _require(np.isin(signs, np.arange(d + 1) if joint else (-1, 1)).all(), "a label is none")
     _check_weights(model.weight if joint else model.weights, n)
     return [(n, d, d), (n, d)] if joint else [(n,), (n,)]
+
+
+def _check_near(fit: Any, classifier: GPClassifier) -> list[tuple[int, ...]]:
+    """Check what the problems of a fit with neighbours share; no sites are kept."""
+    near, d, C = fit.near, classifier.n_features_in_, classifier.n_classes_
+    problems = len(classifier._decomposition.estimators_)
+    rows, n = near.rows, fit.n_rows
+    _require(type(n) is int and len(rows.code) == n and rows.X.shape == (n, d), "a row is missing")
+    if isinstance(rows.X, np.ndarray):
+        _numbers(rows.X, (n, d), "a row")
+    _require(np.isin(_numbers(rows.code, (n,), "a class"), np.arange(C)).all(), "a class is none")
+    _check_weights(rows.weight, n)
+    _require(type(near.k) is int and 2 <= near.k <= n, "the number of neighbours is none")
+    _require(type(fit.number) is int and 0 <= fit.number < problems, "a problem is none")
+    _require(np.isin(_numbers(near.base.signs, (problems, C), "a label"), (-1, 0, 1)).all(), "a label")
+    _require(near.at is fit.hyperparameters, "a kernel is mixed up")
+    if near.whole is not None:
+        whole, m = near.whole, len(near.whole.Z)
+        _numbers(whole.Z, (m, d), "an inducing point")
+        _require(len(whole.states) == problems, "a state is missing")
+        for B, b in whole.states:
+            _numbers(B, (m, m), "a state", _LARGEST)
+            _numbers(b, (m,), "a state", _LARGEST)
+        if whole.members is not None:
+            members = _numbers(whole.members, np.shape(whole.members), "a row")
+            _require(((members >= 0) & (members < n)).all(), "a row is missing")
+    return [(0,), (0,)]
 
 
 def _check_weights(weights: Any, n: int) -> None:

@@ -23,7 +23,7 @@ from postlin.learning.local_search import logger
 from postlin.learning.local_training import GlobalFit, Learned, with_parts
 from postlin.learning.training import shown_log
 from postlin.likelihoods import BinaryLikelihood
-from postlin.linalg.arrays import Place
+from postlin.linalg.arrays import HOST, Place
 from postlin.streaming.neighbours import Neighbours
 from postlin.streaming.sources import MappedSlice
 from postlin.streaming.surroundings import ArraySurroundings, Neighbourhoods, Queries, Surroundings
@@ -82,14 +82,15 @@ class Neighbourhood:
     seed: int
     n_jobs: int | None
     verbose: int
-    place: Place
+    place: Place = HOST
     fits: "list[LocalFit]" = field(default_factory=list, repr=False)  # of all problems
     _around: Surroundings | None = None
     _last: tuple[Any, LocalMarginals] | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, object]:
-        kept = {name: value for name, value in vars(self).items() if name != "model"}
-        return kept | {"_around": None, "_last": None}
+        """A copy has neither matrices nor a search, and works in NumPy's memory."""
+        kept = {name: value for name, value in vars(self).items() if name not in ("model", "place")}
+        return kept | {"fits": [], "_around": None, "_last": None}
 
     @property
     def around(self) -> Surroundings:
@@ -189,6 +190,7 @@ class LocalFit(BinaryFit):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self.near.fits.append(self)
         self.rows = np.arange(self.n_rows) if self.near.rows is not None else range(self.n_rows)
 
     @property
@@ -298,6 +300,6 @@ class LocalFit(BinaryFit):
 
     def _refuse(self, what: str) -> NoReturn:
         raise AttributeError(
-            f"{what} is not known with neighbours, which make a problem of their own for every row: use "
-            "exact inference, or inducing points alone."
+            f"{what} is not known with neighbours, which make a problem of their own for every row: "
+            "use exact inference, or inducing points alone."
         )

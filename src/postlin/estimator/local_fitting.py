@@ -1,7 +1,7 @@
 """From labelled rows to fits with neighbours."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -99,9 +99,9 @@ def fit_local(plan: Plan, near: Near, rng: np.random.RandomState, before: Sequen
         signs[t, task.rows] = task.labels
     n = int(data.survey.used.sum())
     k = plan.local.k
-    if k is not None and k > n - 1:
+    if k is not None and k > n:
         raise ValueError(
-            f"n_neighbors={k} asks for more neighbours than a row has, {n - 1}: use fewer, 'auto', or "
+            f"n_neighbors={k} asks for more neighbours than there are rows, {n}: use fewer, 'auto', or "
             "None for exact inference, which suits so few rows."
         )
     path = plan.local.checkpoint
@@ -109,7 +109,7 @@ def fit_local(plan: Plan, near: Near, rng: np.random.RandomState, before: Sequen
     seed = int(memo.get("seed", lambda: int(rng.randint(np.iinfo(np.int32).max))))
     tol, fold = max(plan.tol, TOL), plan.fold_noise
     normalised = plan.multi_class == "one_vs_rest"
-    base = LocalModel(signs, normalised, plan.rule, tol, plan.max_iter, fold, near.place)
+    base = LocalModel(signs, normalised, plan.rule, tol, plan.max_iter, fold)
     starts = _starts(plan, before)
     lengths = metric(starts[0].kernel, data.survey.n_features)
     around = _surroundings(near, lengths, k or 64, seed)
@@ -131,7 +131,7 @@ def fit_local(plan: Plan, near: Near, rng: np.random.RandomState, before: Sequen
         memo=memo,
     )
     with shown_log(plan.verbose):
-        learned = Learner(base, around, passes, asked).run()
+        learned = Learner(replace(base, place=near.place), around, passes, asked).run()
     best = learned.variant
     shared = Neighbourhood(
         near.rows,

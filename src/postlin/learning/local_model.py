@@ -7,7 +7,7 @@ points the posterior of all rows, without the sites of the neighbours, is the pr
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
@@ -27,6 +27,7 @@ from postlin.likelihoods import BinaryLikelihood, WithNoise
 from postlin.linalg.arrays import HOST, Place
 from postlin.linalg.stacks import diagonals, entries, part_of
 from postlin.rules.binary import Rule
+from postlin.schedules import Parallel, Schedule
 from postlin.streaming.places import Integers
 from postlin.streaming.surroundings import Neighbourhoods, Queries
 
@@ -153,6 +154,12 @@ class LocalModel:
     fold_noise: bool = False
     place: Place = HOST
     parts: tuple[GlobalPart, ...] = ()  # for each problem, if there are inducing points
+
+    schedule: ClassVar[Schedule] = Parallel()  # the sites of a problem move together
+
+    def __getstate__(self) -> dict[str, object]:
+        """A copy works in NumPy's memory."""
+        return {name: value for name, value in vars(self).items() if name != "place"}
 
     def width(self, k: int) -> int:
         """The number of queries of a block."""

@@ -92,7 +92,8 @@ class Task:
     memo: Memo = field(default_factory=Memo)
 
 
-class GlobalFit(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class GlobalFit:
     """Inducing points and, for each problem, the posterior of their coefficients (B, b)."""
 
     Z: Array
