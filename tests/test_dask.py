@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pickle
 import signal
 import threading
 import time
@@ -24,6 +25,7 @@ from sklearn.model_selection import cross_val_score
 
 import postlin
 from postlin import GPClassifier
+from postlin.learning import local_search, local_training
 from postlin.streaming.dask import DaskEngine, DaskSource, active_client
 from postlin.streaming.dask_neighbours import DaskNeighbours
 from postlin.streaming.engines import Threads
@@ -287,3 +289,79 @@ def test_folds_run_on_the_cluster(client, tmp_path):
     scores = [name for name in one if "error" in name or "nlpd" in name]
     assert scores
     np.testing.assert_allclose(one[scores], other[scores], rtol=1e-6)
+
+
+LOCAL = GPClassifier(
+    4.0 * RBF([1.5, 1.5, 1.5]) + WhiteKernel(0.1, (1e-3, 1.0)), n_neighbors=12, random_state=0
+)
+
+
+def _near(X, y):
+    return da.from_array(X, chunks=(2000, 3)), da.from_array(y, chunks=2000)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Learning of few steps."""
+    monkeypatch.setattr(local_search, "STEPS", 2)
+    monkeypatch.setattr(local_search, "HELD", 300)
+    monkeypatch.setattr(local_training, "_ROUNDS", 2)
+    monkeypatch.setattr(local_training, "_EVIDENCE_ROWS", 100)
+    monkeypatch.setattr(local_training, "_SPARSE_ROWS", 300)
+
+
+class KillAfter(logging.Handler):
+    """Kills a worker a moment after so many lines of progress."""
+
+    def __init__(self, client, lines):
+        super().__init__()
+        self.left, self.victim = lines, next(iter(client.run(os.getpid).values()))
+
+    def emit(self, record):
+        self.left -= 1
+        if self.left == 0:
+            threading.Timer(0.05, os.kill, (self.victim, signal.SIGKILL)).start()
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("inducing", [None, 15])
+def test_neighbours_are_learned_and_predicted_on_the_cluster_though_workers_die(
+    client, table, caplog, inducing
+):
+    X, y, new = table[0][:8000], table[1][:8000], table[0][-5000:]
+    model = clone(LOCAL).set_params(inducing=inducing)
+    here = clone(model).fit(X, y)
+    logger, killer = logging.getLogger("postlin"), KillAfter(client, 3)
+    caplog.set_level(logging.INFO, "postlin")
+    logger.addHandler(killer)
+    try:
+        there = clone(model).fit(*_near(X, y))
+    finally:
+        logger.removeHandler(killer)
+    assert killer.left < 0
+    assert killer.victim not in client.run(os.getpid).values()
+    np.testing.assert_allclose(there.kernel_.theta, here.kernel_.theta, rtol=0, atol=1e-10)
+    expected = here.predict_proba(new)
+    victim = next(iter(client.run(os.getpid).values()))
+    threading.Timer(0.2, os.kill, (victim, signal.SIGKILL)).start()
+    np.testing.assert_allclose(there.predict_proba(new), expected, rtol=0, atol=1e-10)
+    lazy = there.predict_proba(da.from_array(new, chunks=(1500, 2)))
+    assert lazy.chunks == ((1500, 1500, 1500, 500), (2,))
+    victim = next(iter(client.run(os.getpid).values()))
+    threading.Timer(0.2, os.kill, (victim, signal.SIGKILL)).start()
+    np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-10)
+    labels = there.predict(da.from_array(new[:2000], chunks=(1500, 3))).compute()
+    assert (labels == here.predict(new[:2000])).all()
+    frame = dd.from_pandas(pd.DataFrame(new[:300]), npartitions=2)  # whose lengths are not known
+    np.testing.assert_allclose(there.predict_proba(frame).compute(), expected[:300], atol=1e-10)
+
+
+def test_the_rows_of_a_copied_model_stay_on_the_cluster(table):
+    X, y = table[0][:500], table[1][:500]
+    with dask.config.set(scheduler="synchronous"):
+        model = clone(LOCAL).set_params(optimizer=None).fit(*_near(X, y))
+        p = model.predict_proba(X[:9])
+    copy = pickle.loads(pickle.dumps(model))
+    with pytest.raises(AttributeError, match="rows of this model are on a Dask cluster"):
+        copy.predict_proba(X[:9])
+    assert p.shape == (9, 2)

@@ -27,7 +27,7 @@ from postlin.learning.sparse_model import SparseModel
 from postlin.likelihoods import NoisyThreshold, Probit
 from postlin.rules.binary import PL
 from postlin.streaming.neighbours import Neighbours
-from postlin.streaming.surroundings import ArraySurroundings, Queries
+from postlin.streaming.surroundings import ArraySurroundings, Neighbourhoods, Queries
 from postlin.streaming.views import ArrayRows
 
 
@@ -113,14 +113,9 @@ def test_without_neighbours_the_model_is_the_sparse_one():
     at = Hyperparameters(kernel(), Probit())
     sign = 2.0 * code - 1.0
     sparse = SparseModel(ArrayRows(X, sign), X[::9], PL(), 1e-10).infer(at)
-    model = LocalModel(np.array([[-1.0, 1.0]]), False, PL(), 1e-10, 200)
     part = GlobalPart.of(sparse.posterior, sparse.state, sparse.method, None)
-    model = LocalModel(model.signs, False, PL(), 1e-10, 200, parts=(part,))
+    model = LocalModel(np.array([[-1.0, 1.0]]), False, PL(), 1e-10, 200, parts=(part,))
     none = np.zeros((len(new), 0))
-    near = local_search.ScoreLook  # the neighbourhoods of no rows
-    assert near
-    from postlin.streaming.surroundings import Neighbourhoods
-
     empty = Neighbourhoods(none.astype(int), np.zeros((len(new), 0, 2)), none.astype(int), none)
     found = model.marginals(at, empty, Queries.new(new))
     mean, variance = sparse.posterior.predict(new)
@@ -348,7 +343,7 @@ def test_streams_and_parquet_are_collected(tmp_path):
 
     frame = pd.DataFrame(X, columns=["one", "two"]).assign(label=y)
     frame.to_parquet(tmp_path / "rows.parquet")
-    model = fixed(12).fit(postlin.parquet(tmp_path / "rows.parquet", label="label"))
+    model = fixed(12).fit(postlin.parquet(tmp_path / "rows.parquet", target="label"))
     assert np.array_equal(
         model.predict_proba(frame[["one", "two"]][:0:-1])[::-1][0], truth_of(model, X[1])
     )
@@ -408,7 +403,7 @@ def test_bad_rows_are_named_and_odd_ones_are_right():
         fixed(9).fit(postlin.stream(chunks))
     with pytest.raises(ValueError, match="NaN"):
         fixed(9).fit(X, y)
-    with pytest.raises(ValueError, match="could not convert|string"):
+    with pytest.raises(ValueError, match=r"could not convert|string"):
         fixed(9).fit(np.array([["red"], ["blue"]] * 30), np.arange(60) % 2)
     equal = np.zeros((500, 2))  # more equal rows than neighbours, with both labels
     p = fixed(9).fit(equal, np.arange(500) % 2).predict_proba(new)

@@ -264,6 +264,9 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if is_dask(X):
             from postlin.streaming.dask import lazily
 
+            if self._is_on_cluster:
+                p, labels = self.predict_proba(X), _MostProbable(self.classes_)
+                return cast(Array, lazily(labels, p, self.classes_.dtype, None))
             return cast(Array, lazily(self.predict, X, self.classes_.dtype, None))
         return cast(Array, like(X, self.classes_[self._decomposition.predict(self._new(X))]))
 
@@ -273,8 +276,18 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if is_dask(X):
             from postlin.streaming.dask import lazily
 
+            if self._is_on_cluster:
+                rows = lazily(self._new, X, float, self.n_features_in_)
+                near: Any = getattr(self._estimators[0], "near")  # noqa: B009, it is a local fit
+                return cast(Array, near.lazily(self._decomposition, rows))
             return cast(Array, lazily(self.predict_proba, X, float, self.n_classes_))
         return cast(Array, like(X, self._decomposition.predict_proba(self._new(X))))
+
+    @property
+    def _is_on_cluster(self) -> bool:
+        """Whether the rows among which neighbours are searched are on a Dask cluster."""
+        near = getattr(self._estimators[0], "near", None)
+        return near is not None and near.on_cluster
 
     def score(self, X: object, y: object, sample_weight: object = None) -> float:
         """The weighted share of rows whose label is predicted correctly."""
@@ -295,3 +308,13 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 "predictions are made of arrays, and X is a stream: predict chunk by chunk."
             )
         return cast(np.ndarray, validated(self, kernel, X, reset=False))
+
+
+class _MostProbable:
+    """The labels of the largest probabilities."""
+
+    def __init__(self, classes: Array) -> None:
+        self.classes = classes
+
+    def __call__(self, p: Array) -> Array:
+        return np.asarray(self.classes[np.argmax(p, axis=1)])

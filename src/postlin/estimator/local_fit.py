@@ -122,8 +122,12 @@ class Neighbourhood:
         if self._last is not None and self._last[0]() is X:
             return self._last[1]
         found = self.of(Queries.new(X))
-        self._last = weakref.ref(X), found
+        self.remember(X, found)
         return found
+
+    def remember(self, X: np.ndarray, found: LocalMarginals) -> None:
+        """Keep the marginals of new rows, of which all problems make their predictions."""
+        self._last = weakref.ref(X), found
 
     def of(self, queries: Queries) -> LocalMarginals:
         """The marginals of queries, chunk by chunk; a warning counts those that did not converge."""
@@ -140,22 +144,49 @@ class Neighbourhood:
                     logger.info(
                         "%s of %s rows, about %.0f s left", f"{done:,}", f"{len(queries):,}", left
                     )
-        found = LocalMarginals.joined(parts)
-        failed = int((~found.converged).any(axis=1).sum())
-        if failed:
-            warnings.warn(
-                ConvergenceWarning(
-                    f"inference among the neighbours of {failed:,} of {len(queries):,} rows has not "
-                    "converged, and their predictions are approximate: add white noise to the kernel, "
-                    "or raise max_iter_predict."
-                ),
-                stacklevel=5,
-            )
-        return found
+        return _told(LocalMarginals.joined(parts))
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether workers of a Dask cluster hold the rows."""
+        return self.rows is None
+
+    def lazily(self, strategy: Any, X: Any) -> Any:
+        """A Dask array of the class probabilities at the rows of one, computed where the rows are."""
+        around: Any = self.around  # it is a DaskSurroundings, and Dask is an extra
+        look, width = MarginalLook(self.model, self.at), self.model.width(self.k)
+        return around.lazily(look, _Probabilities(strategy), X, self.k, width, strategy.n_classes)
 
     def left_out(self) -> LocalMarginals:
         """The marginals of the rows themselves, each from its neighbours without it."""
         return self.of(self.around.drawn(self.around.n, 0))
+
+
+def _told(found: LocalMarginals) -> LocalMarginals:
+    """The marginals; a warning counts those that did not converge."""
+    failed = int((~found.converged).any(axis=1).sum())
+    if failed:
+        warnings.warn(
+            ConvergenceWarning(
+                f"inference among the neighbours of {failed:,} of {len(found.converged):,} rows has "
+                "not converged, and their predictions are approximate: add white noise to the kernel, "
+                "or raise max_iter_predict."
+            ),
+            stacklevel=6,
+        )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Probabilities:
+    """The end of a prediction on a cluster: from the marginals of rows to their probabilities."""
+
+    strategy: Any  # of fits that share a copy of the neighbourhood, without rows
+
+    def __call__(self, X: Array, found: list[LocalMarginals]) -> Array:
+        self.strategy.estimators_[0].near.remember(X, _told(LocalMarginals.joined(found)))
+        predicted: Array = self.strategy.predict_proba(X)
+        return predicted
 
 
 class LocalFit(BinaryFit):

@@ -27,17 +27,15 @@ logger = logging.getLogger("postlin")
 #: Rows that are held back, at most, and the largest part of all rows.
 HELD, _HELD_PART = 2000, 0.2
 #: Rows of a step, steps of a round, and rounds at most.
-BATCH, STEPS, ROUNDS = 256, 20, 12
-#: Of Adam: the first rate and the decay of both means.
+BATCH, STEPS, ROUNDS = 256, 20, 10
+#: Of Adam: the first rate, which falls linearly over the rounds, and the decay of both means.
 _RATE, _MEAN, _SQUARE = 0.1, 0.9, 0.98
-#: The factor of the rate after a round in which the score has not risen; the next begins at the best.
-_SLOWER = 0.4
 #: Above so many rows, whose search takes seconds to prepare, every other round keeps the neighbours.
 _MANY_ROWS = 200_000
 #: The longest gradient; a batch of few hard rows would lead far away.
 _LONGEST = 1.0
 #: A climb ends after so many rounds in which the score did not rise by this much.
-_PATIENCE, _RISE = 3, 3e-4
+_PATIENCE, _RISE = 4, 1e-4
 #: The number of rows that the prior of the log-parameters counts for. On the mean score of thousands it
 #: matters only where the rows say nothing.
 _PRIOR_ROWS = 2000.0
@@ -79,7 +77,6 @@ class ClimbState:
     step: int = 0
     best: Array = field(default_factory=lambda: np.zeros(0))
     score: float = -np.inf  # of the held rows at the best
-    rate: float = _RATE
     looked: int = -1  # the last round after which the held rows were scored
     searched: Array = field(default_factory=lambda: np.zeros(0))  # whose metric has the neighbours
     stale: int = 0  # rounds without a rise
@@ -168,14 +165,6 @@ class Climb:
         state.stale = 0 if score > state.score + _RISE else state.stale + 1
         if score > state.score:
             state.best, state.score = state.theta.copy(), score
-        if state.stale:
-            state.theta, state.mean, state.rate = (
-                state.best.copy(),
-                0.0 * state.mean,
-                _SLOWER * state.rate,
-            )
-            if self.rows.n <= _MANY_ROWS:
-                state.searched = state.best.copy()
         state.looked, state.finished = number, state.stale >= _PATIENCE
         seconds = time.perf_counter() - began
         done = number - first
@@ -203,7 +192,8 @@ class Climb:
             state.square = _SQUARE * state.square + (1.0 - _SQUARE) * slope**2
             mean = state.mean / (1.0 - _MEAN**state.step)
             square = state.square / (1.0 - _SQUARE**state.step)
-            step = state.rate * mean / (np.sqrt(square) + 1e-8)
+            rate = _RATE * max(1.0 - state.step / (ROUNDS * STEPS), 0.02)
+            step = rate * mean / (np.sqrt(square) + 1e-8)
             state.theta = np.clip(state.theta + step, *bounds.T)
 
     def _slope(self, here: Hyperparameters, batch: Queries) -> Array:

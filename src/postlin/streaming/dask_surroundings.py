@@ -4,8 +4,9 @@ Workers hold and index their rows. A block of queries is sent to them, its neigh
 one of them, and the look at it runs there: rows never pass through the client.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,6 +91,35 @@ class DaskSurroundings(Surroundings):
             tasks.append(looked(shared, near, dask.delayed(some, traverse=False), width))
         return [found for some in _results(tasks, self.search.client) for found in some]
 
+    def lazily(
+        self,
+        look: Look[S],
+        finish: Callable[[Array, list[S]], Array],
+        X: Any,
+        k: int,
+        width: int,
+        columns: int,
+    ) -> Any:
+        """A Dask array, cut as the Dask array X, of what ``finish`` makes of the looks at its rows.
+
+        Partitions of X whose length is not known are counted at once.
+        """
+        dask, arrays = dask_module(), import_module("dask.array")
+        if np.isnan(X.chunks[0]).any():
+            X = X.compute_chunk_sizes()
+        cut = X.rechunk({0: max(width, _QUERIES // width * width), 1: -1})
+        shared = dask.delayed(look, traverse=False, pure=False)
+        ended = dask.delayed(finish, traverse=False, pure=False)
+        looked, finished = dask.delayed(_looked, pure=False), dask.delayed(_finished, pure=False)
+        named = dask.delayed(Queries.new, pure=False)
+        blocks = []
+        for rows, size in zip(np.ravel(cut.to_delayed()), cut.chunks[0], strict=True):
+            near = self.search.neighbourhoods(rows, min(k, self.n))
+            found = looked(shared, near, named(rows), width)
+            task = finished(ended, rows, found)
+            blocks.append(arrays.from_delayed(task, (size, columns), dtype=np.float64))
+        return arrays.concatenate(blocks).rechunk({0: X.chunks[0]})
+
     @override
     def drawn(self, count: int, seed: int) -> Queries:
         number = np.sort(np.random.default_rng(seed).permutation(self.n)[:count])
@@ -144,6 +174,10 @@ def _recalled(part: Any, X: Array, number: Integers, k: int) -> float:
         return 1.0
     truth = search._exact().query(X, k, leave_out=number)
     return float(np.mean(search.query(X, k, leave_out=number).distances <= truth.distances[:, -1:]))
+
+
+def _finished(finish: Callable[[Array, list[S]], Array], X: Array, found: list[S]) -> Array:
+    return finish(X, found)
 
 
 def _looked(look: Look[S], near: Gathered, queries: Queries, width: int) -> list[S]:
