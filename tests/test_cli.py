@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from postlin.workbench.cli import inputs
+
 COMMAND = [sys.executable, "-c", "from postlin.workbench.cli import main; main()"]
 
 
@@ -171,6 +173,10 @@ def test_bad_tables_get_one_sentence_and_nothing_is_written(name, command, tmp_p
         (("evaluate", "crab", "--methods", "L", "--likelihoods", "noisy_threshold"), "use PPL or PEP"),
         (("evaluate", "crab", "--target", "sex"), "--target is for files"),
         (("fit", "crab", "--method", "PPL,L"), "one --method"),
+        (("fit", "crab", "--n-neighbors", "1"), "--n-neighbors must be 'auto' or from 2 to 200"),
+        (("evaluate", "crab", "--n-neighbors", "many"), "must be 'auto' or from 2 to 180"),
+        (("fit", "crab", "--n-neighbors", "9", "--method", "SPL"), "the methods are L, PEP, PPL"),
+        (("fit", "wine", "--n-neighbors", "9", "--multi-class", "joint"), "split into binary problems"),
         (("fit", "crab", "--model", "no/such/folder/m"), "there is no folder"),
         (("reproduce", "table", "--sets", "iris"), "--sets must be some of"),
         (("predict", "nowhere.csv", "--model", "nowhere.model"), "there is no model file"),
@@ -258,3 +264,23 @@ def test_reproduce_synthetic(tmp_path):
     assert "-117.9" in out.stdout
     assert "<svg" in (tmp_path / "report.html").read_text()
     assert (tmp_path / "synthetic.svg").read_text().startswith("<svg")
+
+
+def test_neighbours_from_the_command_line(table, tmp_path):
+    about = table, "--target", "species", "--n-neighbors", "12"
+    model = tmp_path / "model.postlin"
+    out = postlin("fit", *about, "--model", model)
+    assert out.returncode == 0, out.stderr
+    assert "leave-one-out" in out.stderr
+    assert "Warning" not in out.stderr
+    out = postlin("predict", table, "--model", model)
+    assert len(out.stdout.splitlines()) == 61
+    out = postlin("evaluate", *about, "--folds", 2, "--out", tmp_path / "out")
+    assert out.returncode == 0, out.stderr
+    assert "leave-one-out" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_many_rows_suggest_neighbours():
+    assert inputs.advice(5000, None) is None
+    assert "--n-neighbors auto" in inputs.advice(5001, None)
+    assert inputs.advice(5001, "auto") is None

@@ -217,7 +217,8 @@ def check_memory(n: int, matrices: int, place: Place = HOST) -> None:
         raise MemoryError(
             f"exact inference on {n:,} points needs about {needed / 2**30:.1f} GiB "
             f"({matrices} matrices of n² doubles), and {available / 2**30:.1f} GiB are available{where}"
-            ": use inducing points (inducing=500), on several machines with Dask if need be, "
+            ": use neighbours (n_neighbors='auto'), and inducing points where these help "
+            "(inducing='auto'), "
             f"{elsewhere}or a random subset of at most "
             f"{int((available / (8 * matrices)) ** 0.5):,} rows."
         )

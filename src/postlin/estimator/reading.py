@@ -32,8 +32,8 @@ def read(model: Parameters, X: object, y: object, sample_weight: object) -> Labe
     """Validate the data passed to ``fit`` for exact inference, and drop rows of weight zero."""
     if is_dask(X) or is_source(X):
         raise ValueError(
-            f"exact inference needs all rows in memory, and X is a {type(X).__name__}: set inducing, "
-            "for example inducing=500."
+            f"exact inference needs all rows in memory, and X is a {type(X).__name__}: set "
+            "n_neighbors='auto' or inducing, for example inducing=500."
         )
     place = place_of(X) if model.device is None else place_named(model.device)
     rows, labels = validated(model, model.kernel, X, y, reset=True)

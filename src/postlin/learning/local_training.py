@@ -7,8 +7,9 @@ inducing points, and numbers of neighbours.
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from postlin.kernels.stacks import metric
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import ARDPrior, Hyperprior
 from postlin.learning.local_model import GlobalPart, LocalModel, LocalScore
-from postlin.learning.local_search import Climb, ClimbState, Pool, WeakPrior, scored
+from postlin.learning.local_search import ROUNDS, Climb, ClimbState, Pool, WeakPrior, scored
 from postlin.learning.models import ExactModel
 from postlin.learning.search import Callback
 from postlin.learning.sparse_model import MAX_PASSES, SparseModel
@@ -41,18 +42,20 @@ logger = logging.getLogger("postlin")
 #: Rows whose evidence is maximised, if there is one problem; its tolerance.
 _EVIDENCE_ROWS, _EVIDENCE_TOL = 1000, 1e-6
 #: The same with inducing points, and the number of these, where a global part improves the score.
-_SPARSE_ROWS, _SPARSE_POINTS = 6000, 200
+_SPARSE_ROWS, _SPARSE_POINTS = 5000, 160
 #: Neighbours of a row while parameters are learned, and when models are compared.
 _LEARNING, _COMPARING = 32, 64
 #: Rounds of a climb, and of each of several kernels before the best of them goes on.
-_ROUNDS, _FIRST_ROUNDS = 10, 3
+_ROUNDS, _FIRST_ROUNDS = ROUNDS, 3
 #: Rows among which the inducing points of ``inducing="auto"`` are chosen and fitted, and their number.
 _GLOBAL_ROWS, _GLOBAL_POINTS = 50_000, 256
-#: Numbers of neighbours that "auto" compares. The time of a prediction grows as k³ times the problems,
-#: and at the largest it is about 25 ms of a core.
-_CHOICES, _LARGEST = (32, 64, 128, 192), 192
-#: A larger k must raise the mean score by this much; a smaller one may lower it by a fifth of it.
-_WORTH = 5e-4
+#: With ``inducing="auto"`` a global part must raise the mean score by this much.
+_WORTH_POINTS = 1e-3
+#: Numbers of neighbours that "auto" compares, and by how much a larger one must raise the mean score.
+_CHOICES, _WORTH = (64, 128, 192), 1e-4
+#: A prediction takes about 3.5 k³ ns of a core. The numbers that are compared predict a tenth as many
+#: rows as were learned from, in all problems, within a budget of this many core-seconds.
+_SECONDS, _BUDGET = 3.5e-9, 120.0
 
 #: From the labels ±1 of the classes, 0 for none, to the rows of that problem.
 Passes = Callable[[Array], Rows]
@@ -150,14 +153,14 @@ class Learner:
         self.pool = Pool.of(rows, task.seed)
         self.path: list[tuple[Array, float]] = []
         self.remarks: list[str] = []
-        self.interrupted = self._whole_helps = False
+        self.interrupted = False
         self._began = time.perf_counter()
 
     def run(self) -> Learned:
         """Learn what is to be learned, and choose what is to be chosen."""
         task = self.task
-        points = self._learned() if task.learns and len(task.starts[0].theta) else [task.starts[0]]
-        best = self._chosen(points)
+        learns = task.learns and len(task.starts[0].theta) > 0
+        best = self._learned() if learns else self._chosen(task.starts[:1])
         k = task.k if task.k is not None else self._number(best)
         k = min(k, self.rows.n)
         if k != self._comparing:
@@ -176,39 +179,41 @@ class Learner:
     def _learning(self) -> int:
         return min(_LEARNING, self._comparing)
 
+    @property
+    def _may_be_alone(self) -> bool:
+        return self.task.inducing is None or isinstance(self.task.inducing, str)
+
     def _say(self, text: str) -> None:
         logger.info("%s (%.0f s)", text, time.perf_counter() - self._began)
 
-    def _learned(self) -> list[Hyperparameters]:
-        """The parameters of the best kernel: those of the score, of the evidence, and between them."""
+    def _learned(self) -> Variant:
+        """The best parameters of the best kernel."""
         climbs = [self._climb(i, start) for i, start in enumerate(self.task.starts)]
         begun = [climb.state.theta.copy() for climb in climbs]
+        best = 0
         try:
             if len(climbs) > 1:
-                for climb in climbs:
-                    climb.run(_FIRST_ROUNDS)
-                trials = [self._chosen([climb.at.at(climb.state.best)]) for climb in climbs]
+                trials = []
+                for i, climb in enumerate(climbs):
+                    points = _distinct(climb.run(_FIRST_ROUNDS).best, begun[i])
+                    trials.append(self._chosen([climb.at.at(theta) for theta in points], i))
                 best = int(np.argmax([trial.score.mean for trial in trials]))
                 self._say(f"the best of {len(climbs)} kernels is {shown(climbs[best].at.kernel)}")
-            else:
-                best = 0
             climbs[best].run(_ROUNDS)
         except KeyboardInterrupt:
             scores = [climb.state.score for climb in climbs]
             if not self.task.keep_on_interrupt or max(scores) == -np.inf:
                 raise
             best, self.interrupted = int(np.argmax(scores)), True
-        climb = climbs[best]
-        self.path = climb.state.path
-        end, first = climb.state.best, begun[best]
-        if self.interrupted:
             self.remarks.append(
                 "interrupted: the hyperparameters are the best found so far; fit again with "
                 "warm_start=True to go on."
             )
-            return [climb.at.at(end)]
-        thetas = [end] if np.array_equal(end, first) else [end, first, 0.5 * (end + first)]
-        return [climb.at.at(theta) for theta in thetas]
+        climb = climbs[best]
+        self.path = climb.state.path
+        end, first = climb.state.best, begun[best]
+        points = [end] if self.interrupted else _distinct(end, first, 0.5 * (end + first))
+        return self._chosen([climb.at.at(theta) for theta in points], best)
 
     def _climb(self, number: int, start: Hyperparameters) -> Climb:
         """The climb of a kernel, which begins at the better of its start and of the evidence's."""
@@ -287,37 +292,39 @@ class Learner:
     def _score(self, model: LocalModel, at: Hyperparameters, rows: Surroundings, k: int) -> LocalScore:
         return scored(model, at, rows, self.pool.held, k)
 
-    def _chosen(self, points: list[Hyperparameters]) -> Variant:
-        """The best of some hyperparameters, with or without a global part."""
-        best: Variant | None = None
-        whole = self.task.inducing is not None
-        for at in self._and_of_all_rows(points):
-            rows = self._rescaled(at)
-            alone = Variant(
-                at, None, self.model, rows, self._score(self.model, at, rows, self._comparing)
-            )
-            found = [] if whole and self.task.inducing != "auto" else [alone]
-            if whole:
-                found.append(self._with_global(alone))
-            if self.task.inducing == "auto" and best is None:
-                whole = found[1].score.mean > alone.score.mean + _WORTH
-                if not whole:
-                    found = [alone]
-            self._whole_helps = whole
-            for each in found:
-                kind = "alone" if each.whole is None else f"with {len(each.whole.Z)} inducing points"
-                self._say(f"score {each.score.mean:.5f} {kind}, {shown(at.kernel)}")
-                self.path.append((at.theta, each.score.mean))
-                if best is None or each.score.mean > best.score.mean:
-                    best = each
-        assert best is not None
-        return best
+    def _chosen(self, points: Sequence[Hyperparameters], kernel: int | None = None) -> Variant:
+        """The best of some hyperparameters, with or without a global part.
 
-    def _and_of_all_rows(self, points: list[Hyperparameters]) -> Iterator[Hyperparameters]:
-        """The points, and then the maximum of the evidence with inducing points if these help."""
-        yield from points
-        if len(points) > 1 and self._whole_helps:
-            yield points[0].at(self.task.memo.get("all rows", lambda: self._of_all_rows(points[1])))
+        Where a global part improves the score, the maximum of the evidence of thousands of rows with
+        inducing points is compared too, and the point between it and the first: unless ``kernel``, the
+        number of the kernel, is None.
+        """
+        at = points[0]
+        alone = self._alone(at)
+        found = [alone] if self._may_be_alone else []
+        whole = False
+        if self.task.inducing is not None:
+            found.append(self._with_global(alone))
+            whole = len(found) == 1 or found[1].score.mean > alone.score.mean + _WORTH_POINTS
+            found = found if whole else [alone]
+        others = list(points[1:])
+        if whole and kernel is not None and not self.interrupted:
+            compute = partial(self._of_all_rows, points[min(1, len(points) - 1)])
+            most = np.array(self.task.memo.get(f"kernel {kernel}: all rows", compute))
+            others += [at.at(theta) for theta in _distinct(most, 0.5 * (most + at.theta))]
+        for other in others:
+            each = self._alone(other)
+            found.append(self._with_global(each) if whole else each)
+        for each in found:
+            kind = "alone" if each.whole is None else f"with {len(each.whole.Z)} inducing points"
+            self._say(f"score {each.score.mean:.5f} {kind}, {shown(each.at.kernel)}")
+            self.path.append((each.at.theta, each.score.mean))
+        return max(found, key=lambda each: each.score.mean)
+
+    def _alone(self, at: Hyperparameters) -> Variant:
+        """These hyperparameters without a global part."""
+        rows = self._rescaled(at)
+        return Variant(at, None, self.model, rows, self._score(self.model, at, rows, self._comparing))
 
     def _of_all_rows(self, at: Hyperparameters) -> Array:
         """The parameters that maximise the evidence of thousands of rows with inducing points."""
@@ -378,23 +385,25 @@ class Learner:
         return alone._replace(whole=whole, model=combined, score=score)
 
     def _number(self, best: Variant) -> int:
-        """The number of neighbours whose score is best, as far as the time of predictions allows."""
-        largest = _LARGEST / len(self.model.signs) ** (1 / 3)
+        """The number of neighbours whose score is best, as far as the budget of predictions allows."""
+        rows = max(0.1 * self.rows.n, 1.0) * len(self.model.signs)
+        largest = (_BUDGET / (_SECONDS * rows)) ** (1 / 3)
         k, score = self._comparing, best.score.mean
         for more in [c for c in _CHOICES if k < c <= min(largest, self.rows.n)]:
             found = self._score(best.model, best.at, best.rows, more).mean
             self._say(f"score {found:.5f} with {more} neighbours")
-            if found < score + _WORTH:
-                break
-            k, score = more, found
-        if k == self._comparing:
-            for less in [c for c in reversed(_CHOICES) if c < k]:
-                found = self._score(best.model, best.at, best.rows, less).mean
-                self._say(f"score {found:.5f} with {less} neighbours")
-                if found < score - 0.2 * _WORTH:
-                    break
-                k = less
+            if found > score + _WORTH:
+                k, score = more, found
         return k
+
+
+def _distinct(*thetas: Array) -> list[Array]:
+    """The log-parameters without repetitions."""
+    found: list[Array] = []
+    for theta in thetas:
+        if not any(np.array_equal(theta, other) for other in found):
+            found.append(theta)
+    return found
 
 
 def _problem(rows: Queries, sign: Array) -> ArrayRows:

@@ -1,6 +1,7 @@
 """The command ``postlin`` and its short sub-commands: fit, predict and datasets."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -49,19 +50,25 @@ def fit(
     method: Annotated[str, typer.Option(help=f"One of {inputs.METHODS_HELP}")] = "PPL",
     likelihood: Annotated[str | None, typer.Option(help=f"One of {inputs.LIKELIHOODS_HELP}")] = None,
     multi_class: Annotated[str, typer.Option(help=f"One of {inputs.MULTI_CLASS_HELP}")] = "one_vs_rest",
+    n_neighbors: inputs.Neighbours = None,
 ) -> None:
     """Train on a table and save the model."""
     source = inputs.read_data(data, target)
-    chosen = inputs.choices(method, likelihood, multi_class, len(source.classes))
+    k = inputs.neighbours(n_neighbors, len(source.codes))
+    chosen = inputs.choices(method, likelihood, multi_class, len(source.classes), k)
     if len(chosen) != 1:
         raise inputs.BadInputError("fit takes one --method, one --likelihood and one --multi-class.")
     if not model.parent.is_dir():
         raise inputs.BadInputError(f"there is no folder {str(model.parent)!r} to save the model in.")
     outputs.check_writable(model)
     check_skops()
-    estimator = make_classifier(*chosen[0][:2], multi_class=chosen[0].multi_class)
+    estimator = make_classifier(*chosen[0][:2], multi_class=chosen[0].multi_class, n_neighbors=k)
     pipeline = make_pipeline(StandardScaler(), estimator)
-    with outputs.notes.status(f"fitting {len(source.codes)} rows"):
+    if advice := inputs.advice(len(source.codes), k):
+        outputs.note(advice)
+    if k is not None:
+        estimator.set_params(verbose=1)  # progress, line by line
+    with outputs.notes.status(f"fitting {len(source.codes)} rows") if k is None else nullcontext():
         X = pd.DataFrame(source.X, columns=list(source.feature_names))
         pipeline.fit(X, np.array(source.classes)[source.codes])
     outputs.note(f"{_learned(estimator)}; saved {outputs.save_model(pipeline, model)}")
@@ -107,12 +114,12 @@ def predict(
 def _learned(fitted: GPClassifier) -> str:
     """One line about the fit: the kernel or the number of problems, the evidence, the convergence."""
     state = "converged" if fitted.converged_ else "NOT converged"
-    problems = len(fitted._estimators)
+    problems, criterion = len(fitted._estimators), fitted._estimators[0].criterion
     if problems > 1:
         strategy = fitted.multi_class.replace("_", " ")
-        what = f"{fitted.n_classes_} classes, {strategy} in {problems} problems, mean log evidence"
+        what = f"{fitted.n_classes_} classes, {strategy} in {problems} problems, mean {criterion}"
     else:
-        what = f"{fitted.kernel_}, log evidence"
+        what = f"{fitted.kernel_}, {criterion}"
     return f"{what} {fitted.log_marginal_likelihood_value_:.3f}, {state}"
 
 

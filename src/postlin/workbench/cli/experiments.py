@@ -37,6 +37,7 @@ def evaluate(
     multi_class: Annotated[
         str, typer.Option(help=f"Some, separated by commas, of {inputs.MULTI_CLASS_HELP}")
     ] = "one_vs_rest",
+    n_neighbors: inputs.Neighbours = None,
     folds: Annotated[int, typer.Option(min=2, help="Number of folds of the cross-validation.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of the shuffle that makes the folds.")] = 0,
     scaling: Annotated[
@@ -54,23 +55,38 @@ def evaluate(
 ) -> None:
     """Cross-validate methods on a data set and show their scores, each with a standard error."""
     source = inputs.read_data(data, target)
-    chosen = inputs.choices(methods, likelihoods, multi_class, len(source.classes))
+    rows = len(source.codes)
+    k = inputs.neighbours(n_neighbors, rows - -(-rows // folds))
+    chosen = inputs.choices(methods, likelihoods, multi_class, len(source.classes), k)
     _check_folds(source, folds)
     how = scaling or ("whiten" if data in datasets.NAMES else "standardise")
     X = scale(source.X, how)  # first, so that data that cannot be whitened fail before any work
     tasks = [
-        Task(source.name, method, likelihood, "converged", seed, k, folds, scaling=how, multi_class=way)
+        Task(
+            source.name,
+            method,
+            likelihood,
+            "converged",
+            seed,
+            fold,
+            folds,
+            scaling=how,
+            multi_class=way,
+            n_neighbors=k,
+        )
         for method, likelihood, way in chosen
-        for k in range(folds)
+        for fold in range(folds)
     ]
     _try_to_write(out)
+    if advice := inputs.advice(rows, k):
+        outputs.note(advice)
     results, summaries = _run(source.name, {source.name: source}, tasks, jobs, dask, out)
     names = 2 if len(source.classes) == 2 else 3
     title = f"{source.name}: {folds}-fold cross-validation"
     outputs.print_table(title, *sections.summary_rows(summaries), text_columns=names)
     if out:
         outputs.write_results(out, summaries)
-        page = sections.evaluation_page(source, summaries, results, X)
+        page = sections.evaluation_page(source, summaries, results, X, local=k is not None)
         outputs.write_text(out / _REPORT, page)
         outputs.note(f"written: {out / _REPORT}, results.json, results.csv")
 

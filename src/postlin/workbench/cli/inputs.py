@@ -17,6 +17,7 @@ from postlin.workbench.evaluation.folds import Data
 from postlin.workbench.evaluation.methods import (
     JOINT_METHODS,
     LIKELIHOODS,
+    LOCAL_METHODS,
     METHODS,
     SOFTMAX,
     STRATEGIES,
@@ -26,6 +27,8 @@ from postlin.workbench.evaluation.methods import (
 
 #: The most bytes of a line of a CSV file, and the most characters of a name in a message.
 _LONGEST_LINE, _LONGEST_NAME = 2**24, 80
+#: Rows beyond which neighbours are suggested.
+_MANY_ROWS = 5000
 #: The most names of columns that a message lists.
 _MOST_NAMES = 30
 
@@ -47,6 +50,13 @@ MULTI_CLASS_HELP = (
     "one_vs_rest and one_vs_one, which split many classes into binary problems, and joint, which "
     "treats them in one softmax model."
 )
+Neighbours = Annotated[
+    str | None,
+    typer.Option(
+        "--n-neighbors",
+        help="For large tables: predict every row from so many nearest rows, or 'auto' to choose.",
+    ),
+]
 Jobs = Annotated[int, typer.Option(min=1, help="Number of processes, each with one BLAS thread.")]
 Dask = Annotated[
     str | None, typer.Option(help="Address of a Dask scheduler whose workers replace local processes.")
@@ -99,11 +109,52 @@ def combinations(methods: str, likelihoods: str) -> list[tuple[str, str]]:
     return pairs
 
 
+def neighbours(text: str | None, rows: int) -> int | str | None:
+    """The number of neighbours that --n-neighbors asks for, "auto", or None for exact inference."""
+    if text is None or text == "auto":
+        return text
+    try:
+        k = int(text)
+    except ValueError:
+        k = 0
+    if not 2 <= k <= rows:
+        raise BadInputError(
+            f"--n-neighbors must be 'auto' or from 2 to {rows:,}, the number of rows, got {text!r}."
+        )
+    return k
+
+
+def advice(rows: int, k: int | str | None) -> str | None:
+    """What to suggest to someone who learns from so many rows by exact inference, if anything."""
+    if k is not None or rows <= _MANY_ROWS:
+        return None
+    return (
+        f"exact inference on {rows:,} rows takes time that grows as their cube: --n-neighbors auto is "
+        "faster, and seldom less accurate."
+    )
+
+
 def choices(
-    methods: str | None, likelihoods: str | None, multi_class: str, n_classes: int
+    methods: str | None,
+    likelihoods: str | None,
+    multi_class: str,
+    n_classes: int,
+    k: int | str | None = None,
 ) -> list[Choice]:
-    """What the options ask for, given the number of classes; the default is all methods with probit."""
+    """What the options ask for, given the number of classes and of neighbours.
+
+    The default is all methods with probit, and PPL with neighbours.
+    """
     wanted = parse(multi_class, STRATEGIES, "--multi-class")
+    if k is not None:
+        methods = methods or "PPL"
+        if set(parse(methods, METHODS, "--methods")) - set(LOCAL_METHODS):
+            raise BadInputError(f"with --n-neighbors the methods are {', '.join(LOCAL_METHODS)}.")
+        if n_classes > 2 and "joint" in wanted:
+            raise BadInputError(
+                "with --n-neighbors many classes are split into binary problems: use --multi-class "
+                "one_vs_rest or one_vs_one."
+            )
     several = [strategy for strategy in STRATEGIES if strategy in wanted]
     strategies: list[MultiClass | None] = [None] if n_classes == 2 else [*several]
     binary = [strategy for strategy in strategies if strategy != "joint"]

@@ -61,6 +61,7 @@ class Task:
     scaling: Scaling = "whiten"
     paper_folds: bool = False
     multi_class: MultiClass | None = None  # None for two classes
+    n_neighbors: int | str | None = None  # None for exact inference
 
     def as_dict(self) -> dict[str, object]:
         """The fields that are not None, for JSON."""
@@ -129,7 +130,7 @@ def run_fold(data: Data, task: Task) -> FoldResult:
             "another."
         )
     X = scale(data.X, task.scaling, train)
-    settings = task.protocol, task.small_variance, task.multi_class
+    settings = task.protocol, task.small_variance, task.multi_class, task.n_neighbors
     model = make_classifier(task.method, task.likelihood, *settings)
     start = time.perf_counter()
     with warnings.catch_warnings(action="ignore"):  # ``converged`` tells what the warnings would

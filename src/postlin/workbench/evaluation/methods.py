@@ -15,6 +15,8 @@ METHODS = ("L", "PEP", "SEP", "PPL", "SPL")
 LIKELIHOODS = ("probit", "logit", "noisy_threshold")
 STRATEGIES: tuple[MultiClass, ...] = get_args(MultiClass)
 
+#: The methods that can predict from neighbours, whose small problems are solved together.
+LOCAL_METHODS = ("L", "PEP", "PPL")
 #: The methods that can treat all classes jointly, and the likelihood that they then use.
 JOINT_METHODS, SOFTMAX = ("L", "PPL"), "softmax"
 
@@ -40,13 +42,15 @@ def make_classifier(
     protocol: Protocol = "converged",
     small_variance: float = SMALL_VARIANCE,
     multi_class: MultiClass | None = None,
+    n_neighbors: int | str | None = None,
 ) -> GPClassifier:
     """An unfitted classifier for a method and a likelihood; ``fit`` learns its hyperparameters.
 
     The protocol ``"paper"`` runs ten undamped iterations with quadrature of order 10, computes PL's
     evidence by quadrature, replaces EP's negative site variances by ``small_variance`` and optimises
     by BFGS with finite differences. ``multi_class`` is None for two classes; with ``"joint"`` the
-    likelihood is softmax.
+    likelihood is softmax. With ``n_neighbors`` every row is predicted from its nearest rows, on top of
+    inducing points where these help.
     """
     paper = protocol == "paper"
     rule: Rule = Laplace() if method == "L" else PL(evidence_order=_PAPER_ORDER) if paper else PL()
@@ -54,6 +58,15 @@ def make_classifier(
         rule = EP(negative_sites="small_variance", small_variance=small_variance) if paper else EP()
     if multi_class == "joint":
         return GPClassifier(inference=rule, multi_class=multi_class)
+    if n_neighbors is not None:
+        return GPClassifier(
+            likelihood=likelihood,
+            inference=rule,
+            multi_class=multi_class or "one_vs_rest",
+            n_neighbors=n_neighbors,
+            inducing="auto",
+            random_state=0,
+        )
     schedule = Sequential if method.startswith("S") else Parallel
     if not paper:
         way = multi_class or "one_vs_rest"

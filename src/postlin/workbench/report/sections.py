@@ -78,12 +78,22 @@ def _compared(cell: Comparison | None, seeds: int) -> str:
     return f"{ours} ({cell.paper:.3f}, {unit})"
 
 
-def evaluation_page(data: Data, summaries: dict[Cell, Summary], results: Results, X: Array) -> str:
-    """Return the report of ``postlin evaluate``; ``X`` are all rows, scaled."""
+def evaluation_page(
+    data: Data, summaries: dict[Cell, Summary], results: Results, X: Array, *, local: bool = False
+) -> str:
+    """Return the report of ``postlin evaluate``; ``X`` are all rows, scaled.
+
+    ``local`` fits predict from neighbours, and have neither an evidence surface nor iterations to show.
+    """
     lead = (
         "Cross-validated methods side by side: Laplace (L), expectation propagation (PEP, SEP) and "
         "posterior linearisation (PPL, SPL), in parallel and in sequence."
     )
+    if local:
+        lead += (
+            " Every row is predicted from its nearest rows; the log evidence and its traces stand for "
+            "the estimated leave-one-out log score."
+        )
     sections = [scores_section(data, summaries)]
     if len(data.classes) > 2:
         lead += (
@@ -91,7 +101,9 @@ def evaluation_page(data: Data, summaries: dict[Cell, Summary], results: Results
             "each other, or treated jointly."
         )
         sections.append(classes_section(data, summaries, results))
-    sections += [curves_section(data, results), inference_section(data, X, list(summaries))]
+    sections.append(curves_section(data, results))
+    if not local:
+        sections.append(inference_section(data, X, list(summaries)))
     return render(f"Gaussian process classification of {data.name}", lead, sections, FOOTER)
 
 
