@@ -23,7 +23,6 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
-from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -163,7 +162,7 @@ def _wanted(names: list[str], given: list[str], seeds: int | None) -> list[Setti
     chosen = [
         name
         for name, method in METHODS.items()
-        if any(part in name for part in given) and find_spec(method.module)
+        if any(part in name for part in given) and method.available
     ]
     wanted = []
     for data in names:

@@ -1,6 +1,8 @@
 """The methods that ``large.py`` compares: how each is fitted, on which sets, and for how long."""
 
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +19,9 @@ from postlin import GPClassifier
 #: The smaller sets, those with two classes, and all.
 SMALL = ("weather", "electricity", "protein")
 BINARY = (*SMALL, "flights", "covertype")
+LARGE = ("covertype", "covertype7")
 ALL = (*BINARY, "covertype7")
+GPU = "cuda"
 #: Threads of every method.
 THREADS = 2
 #: Inducing points of postlin and of SVGP, and rows of a search for hyperparameters.
@@ -38,6 +42,18 @@ class Method(NamedTuple):
     minutes: float = 60.0  # after which it is stopped
     seeds: int = 5  # at most
     module: str = "sklearn"  # that must be installed
+    device: str | None = None  # on which it works
+
+    @property
+    def available(self) -> bool:
+        """Whether this machine has what it needs."""
+        if self.device is None:
+            return find_spec(self.module) is not None
+        if find_spec("torch") is None:
+            return False
+        import torch
+
+        return torch.cuda.is_available()
 
 
 def _boosted(data: Split, **options: Any) -> HistGradientBoostingClassifier:
@@ -170,20 +186,20 @@ def _about(model: GPClassifier) -> str:
     return f"{name}, {model.n_neighbors_} neighbours{whole}"
 
 
-def _neighbours(data: Split, seed: int) -> tuple[Any, str]:
+def _neighbours(data: Split, seed: int, device: str | None = None) -> tuple[Any, str]:
     """All that is learned and chosen by default."""
-    model = GPClassifier(n_neighbors="auto", inducing="auto", random_state=seed).fit(data.X, data.y)
-    return model, _about(model)
+    model = GPClassifier(n_neighbors="auto", inducing="auto", random_state=seed, device=device)
+    return model.fit(data.X, data.y), _about(model)
 
 
-def _given(data: Split, seed: int) -> tuple[Any, str]:
+def _given(data: Split, seed: int, device: str | None = None) -> tuple[Any, str]:
     """A kernel and 64 neighbours that are given."""
     scale = np.std(data.X, axis=0)
     scale = np.where(scale > 0, scale, 1.0) * np.sqrt(data.X.shape[1])
     bounds = np.stack([1e-5 * scale, 1e5 * scale], axis=1)
     kernel = ConstantKernel(10.0, (1e-3, 1e4)) * Matern(scale, bounds, nu=0.5)
     kernel += WhiteKernel(0.1, (1e-4, 10.0))
-    model = GPClassifier(kernel, n_neighbors=64, inducing="auto", random_state=seed)
+    model = GPClassifier(kernel, n_neighbors=64, inducing="auto", random_state=seed, device=device)
     return model.fit(data.X, data.y), _about(model)
 
 
@@ -198,5 +214,9 @@ METHODS = {
     "postlin, inducing points": Method(_inducing, BINARY),
     f"postlin, inducing points, hyperparameters of {COARSE:,} rows": Method(_inducing_of_few, BINARY),
     "postlin, neighbours": Method(_neighbours),
-    "postlin, 64 neighbours, Matérn ½ given": Method(_given, ("covertype", "covertype7")),
+    "postlin, 64 neighbours, Matérn ½ given": Method(_given, LARGE),
+    "postlin, neighbours, on a GPU": Method(partial(_neighbours, device=GPU), device=GPU),
+    "postlin, 64 neighbours, Matérn ½ given, on a GPU": Method(
+        partial(_given, device=GPU), LARGE, device=GPU
+    ),
 }

@@ -176,7 +176,10 @@ def test_bad_tables_get_one_sentence_and_nothing_is_written(name, command, tmp_p
         (("fit", "crab", "--n-neighbors", "1"), "--n-neighbors must be 'auto' or from 2 to 200"),
         (("evaluate", "crab", "--n-neighbors", "many"), "must be 'auto' or from 2 to 180"),
         (("fit", "crab", "--n-neighbors", "9", "--method", "SPL"), "the methods are L, PEP, PPL"),
-        (("fit", "wine", "--n-neighbors", "9", "--multi-class", "joint"), "split into binary problems"),
+        (
+            ("fit", "glass_types", "--n-neighbors", "9", "--multi-class", "joint"),
+            "split into binary problems",
+        ),
         (("fit", "crab", "--model", "no/such/folder/m"), "there is no folder"),
         (("reproduce", "table", "--sets", "iris"), "--sets must be some of"),
         (("predict", "nowhere.csv", "--model", "nowhere.model"), "there is no model file"),

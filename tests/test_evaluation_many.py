@@ -224,7 +224,7 @@ def test_evaluate_scores_what_a_loop_by_hand_does(table, data, tmp_path, monkeyp
     for words in ("versicolor against the rest", "joint: all classes", "Recall of each class"):
         assert words in page
     stored = (tmp_path / "folds.jsonl").read_text()
-    monkeypatch.setattr("postlin.workbench.report.sections.evaluation_page", lambda *_: "")
+    monkeypatch.setattr("postlin.workbench.report.sections.evaluation_page", lambda *_, **__: "")
     assert postlin(*arguments).exit_code == 0
     assert (tmp_path / "folds.jsonl").read_text() == stored  # nothing was computed again
 

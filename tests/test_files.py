@@ -238,10 +238,10 @@ def test_mutations_with_a_right_checksum_are_survived(content, model, rows, tmp_
 
 
 def test_another_format_is_named(content, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_FORMAT", 4)
+    monkeypatch.setattr(files, "_FORMAT", 5)
     (tmp_path / "m").write_bytes(content)
     with pytest.raises(
-        ModelFileError, match=r"written by postlin \S+ in format 3, and postlin \S+ reads format 4"
+        ModelFileError, match=r"written by postlin \S+ in format 4, and postlin \S+ reads format 5"
     ):
         postlin.load(tmp_path / "m")
 

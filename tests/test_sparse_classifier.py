@@ -283,7 +283,7 @@ def test_parameters_that_cannot_be_used(data, parameters, message):
 def test_data_that_cannot_be_used(data):
     X, y = data
     stream = postlin.stream(lambda: [(X, y)])
-    with pytest.raises(ValueError, match="X is a StreamSource: set inducing"):
+    with pytest.raises(ValueError, match="X is a StreamSource: set n_neighbors='auto' or inducing"):
         GPClassifier().fit(stream)
     with pytest.raises(ValueError, match="pass neither y nor sample_weight"):
         GPClassifier(inducing=5).fit(stream, y)

@@ -24,8 +24,8 @@ from postlin.kernels import WhiteSplit, can_split, split_white
 from postlin.kernels.stacks import Stack, full_stack
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.likelihoods import BinaryLikelihood, WithNoise
-from postlin.linalg.arrays import HOST, Place
-from postlin.linalg.stacks import diagonals, entries, part_of
+from postlin.linalg.arrays import HOST, Place, place_of
+from postlin.linalg.stacks import all_finite, diagonals, entries, part_of
 from postlin.rules.binary import Rule
 from postlin.schedules import Parallel, Schedule
 from postlin.streaming.places import Integers
@@ -131,9 +131,10 @@ class GlobalPart:
         sites, _ = self.method.solve(y.ravel(), moments)
         felt = np.maximum(w, 1.0) * (seen & (weight > 0)).ravel() / (1.0 + lam * sites.tau)
         beta, gamma = ((felt * part).reshape(n, size) for part in sites)
-        R, V = R.reshape(n, size, -1), V.reshape(n, size, -1)
+        place = place_of(problems.covariance)
+        R, V = (place.put(part.reshape(n, size, -1)) for part in (R, V))
         mean, covariance, found = self.prior.at(problems.covariance, R, V, beta, gamma)
-        good = found & np.isfinite(mean).all(axis=1) & np.isfinite(covariance).all(axis=(1, 2))
+        good = found & np.isfinite(mean).all(axis=1) & all_finite(covariance)
         return replace(problems, covariance=covariance, mean=mean), good
 
 

@@ -49,8 +49,10 @@ _LEARNING, _COMPARING = 32, 64
 _ROUNDS, _FIRST_ROUNDS = ROUNDS, 3
 #: Rows among which the inducing points of ``inducing="auto"`` are chosen and fitted, and their number.
 _GLOBAL_ROWS, _GLOBAL_POINTS = 50_000, 256
-#: With ``inducing="auto"`` a global part must raise the mean score by this much.
-_WORTH_POINTS = 1e-3
+#: With ``inducing="auto"`` a global part of so many rows must raise the mean score by this much.
+_TRIED_ROWS, _WORTH_POINTS = 20_000, 1e-3
+#: Where a climb has raised the mean score by this much, the point where it began is not compared again.
+_FAR = 0.02
 #: Numbers of neighbours that "auto" compares, and by how much a larger one must raise the mean score.
 _CHOICES, _WORTH = (64, 128, 192), 1e-4
 #: A prediction takes about 3.5 k³ ns of a core. The numbers that are compared predict a tenth as many
@@ -189,14 +191,13 @@ class Learner:
     def _learned(self) -> Variant:
         """The best parameters of the best kernel."""
         climbs = [self._climb(i, start) for i, start in enumerate(self.task.starts)]
-        begun = [climb.state.theta.copy() for climb in climbs]
         best = 0
         try:
             if len(climbs) > 1:
                 trials = []
                 for i, climb in enumerate(climbs):
-                    points = _distinct(climb.run(_FIRST_ROUNDS).best, begun[i])
-                    trials.append(self._chosen([climb.at.at(theta) for theta in points], i))
+                    climb.run(_FIRST_ROUNDS)
+                    trials.append(self._chosen(_points(climb)[:2], i))
                 best = int(np.argmax([trial.score.mean for trial in trials]))
                 self._say(f"the best of {len(climbs)} kernels is {shown(climbs[best].at.kernel)}")
             climbs[best].run(_ROUNDS)
@@ -211,9 +212,8 @@ class Learner:
             )
         climb = climbs[best]
         self.path = climb.state.path
-        end, first = climb.state.best, begun[best]
-        points = [end] if self.interrupted else _distinct(end, first, 0.5 * (end + first))
-        return self._chosen([climb.at.at(theta) for theta in points], best)
+        points = _points(climb)[:1] if self.interrupted else _points(climb)
+        return self._chosen(points, best)
 
     def _climb(self, number: int, start: Hyperparameters) -> Climb:
         """The climb of a kernel, which begins at the better of its start and of the evidence's."""
@@ -301,12 +301,10 @@ class Learner:
         """
         at = points[0]
         alone = self._alone(at)
-        found = [alone] if self._may_be_alone else []
-        whole = False
+        found, whole = [alone], False
         if self.task.inducing is not None:
-            found.append(self._with_global(alone))
-            whole = len(found) == 1 or found[1].score.mean > alone.score.mean + _WORTH_POINTS
-            found = found if whole else [alone]
+            found = self._and_with_global(alone)
+            whole = found[-1].whole is not None
         others = list(points[1:])
         if whole and kernel is not None and not self.interrupted:
             compute = partial(self._of_all_rows, points[min(1, len(points) - 1)])
@@ -355,10 +353,19 @@ class Learner:
         prior = self.task.hyperprior
         return prior.bound(at, self.task.deviations) if isinstance(prior, ARDPrior) else prior
 
-    def _with_global(self, alone: Variant) -> Variant:
-        """The same hyperparameters with a global part."""
+    def _and_with_global(self, alone: Variant) -> list[Variant]:
+        """These hyperparameters with a global part, and alone where that is to be chosen."""
+        if not self._may_be_alone:
+            return [self._with_global(alone)]
+        tried = self._with_global(alone, _TRIED_ROWS)
+        if tried.score.mean <= alone.score.mean + _WORTH_POINTS:
+            return [alone]
+        return [alone, tried if self.rows.n <= _TRIED_ROWS else self._with_global(alone)]
+
+    def _with_global(self, alone: Variant, most: int = _GLOBAL_ROWS) -> Variant:
+        """The same hyperparameters with a global part, of ``most`` rows where its size is chosen."""
         at, model, task = alone.at, self.model, self.task
-        sample = self.rows.drawn(_GLOBAL_ROWS, task.seed + 2)
+        sample = self.rows.drawn(most, task.seed + 2)
         lengths = metric(at.kernel, self.d)
         asked, members = task.inducing, None
         if isinstance(asked, str):
@@ -395,6 +402,15 @@ class Learner:
             if found > score + _WORTH:
                 k, score = more, found
         return k
+
+
+def _points(climb: Climb) -> list[Hyperparameters]:
+    """The end of a climb, its beginning and the point between, unless the beginning is far below."""
+    state = climb.state
+    (first, score), *_ = state.path
+    far = state.score > score + _FAR
+    thetas = [state.best] if far else _distinct(state.best, first, 0.5 * (state.best + first))
+    return [climb.at.at(theta) for theta in thetas]
 
 
 def _distinct(*thetas: Array) -> list[Array]:

@@ -48,6 +48,12 @@ def diagonals(A: Matrix) -> Array:
     return np.array(on_host(entries(A, 0, 0, A.shape[1])), dtype=np.float64)
 
 
+def all_finite(A: Matrix) -> np.ndarray:
+    """Which matrices have no entry that is infinite or NaN."""
+    finite: np.ndarray = np.all(on_host(namespace(A).isfinite(A)), axis=(1, 2))
+    return finite
+
+
 def row_squares(A: Matrix) -> Array:
     """The sum of squares of each row, (n, P)."""
     sums: Array = on_host(namespace(A).sum(A * A, axis=2))

@@ -16,8 +16,12 @@ from typing import TypeVar
 import numpy as np
 from threadpoolctl import LibController, ThreadpoolController  # a dependency of scikit-learn
 
+from postlin.linalg.arrays import Place
+
 Result = TypeVar("Result")
 
+#: Threads that share a device.
+_FEEDERS = 8
 #: The largest number of rows for which one thread is faster (measured on two cores).
 _ONE_THREAD = 500
 
@@ -81,6 +85,18 @@ def threads() -> int:
     return max(map(attrgetter("num_threads"), _libraries()), default=1)
 
 
+def workers(place: Place, n_jobs: int | None = None) -> int:
+    """How many threads share work whose matrices are in a place: ``n_jobs``, or as many as BLAS uses.
+
+    They also keep a device busy while NumPy computes for others. Arrays of another library on the CPU
+    get one thread, since that library has its own.
+    """
+    n = n_jobs or threads()
+    if place.is_host:
+        return n
+    return min(n, _FEEDERS) if place.has_memory else 1
+
+
 @cache
 def _libraries() -> list[LibController]:
     return [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
@@ -110,10 +126,10 @@ def in_batches(work: Callable[[slice], Result], n: int, entries: int) -> list[Re
     not change the results.
     """
     parts = slices(n, max(1, _ENTRIES // entries))
-    workers = min(threads(), len(parts))
-    if workers == 1:
+    n_jobs = min(threads(), len(parts))
+    if n_jobs == 1:
         return [work(part) for part in parts]
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(n_jobs) as pool:
         return list(pool.map(work, parts))
 
 
@@ -122,30 +138,27 @@ def in_parts(work: Callable[[slice], object], n: int, most: int, *, parallel: bo
 
     The calls share the threads that BLAS would use; inside them BLAS uses one for small matrices.
     """
-    workers = threads() if parallel else 1
-    parts = slices(n, max(1, min(most, -(-n // workers))))
+    n_jobs = threads() if parallel else 1
+    parts = slices(n, max(1, min(most, -(-n // n_jobs))))
     with blas_threads(1):
-        if workers == 1 or len(parts) == 1:
+        if n_jobs == 1 or len(parts) == 1:
             for part in parts:
                 work(part)
             return
-        with ThreadPoolExecutor(workers) as pool:
+        with ThreadPoolExecutor(n_jobs) as pool:
             list(pool.map(work, parts))  # which raises what a call has raised
 
 
-def in_order(
-    work: Callable[[slice], Result], n: int, width: int, *, n_jobs: int | None = None
-) -> list[Result]:
+def in_order(work: Callable[[slice], Result], n: int, width: int, n_jobs: int) -> list[Result]:
     """What ``work`` returns for consecutive slices of ``width`` of n points, in their order.
 
-    The calls share ``n_jobs`` threads, by default as many as BLAS would use, and BLAS uses one in each.
+    The calls share ``n_jobs`` threads, and BLAS uses one in each.
     """
     parts = slices(n, width)
-    workers = min(n_jobs or threads(), len(parts))
     with blas_threads(1):
-        if workers <= 1:
+        if min(n_jobs, len(parts)) <= 1:
             return [work(part) for part in parts]
-        with ThreadPoolExecutor(workers) as pool:
+        with ThreadPoolExecutor(min(n_jobs, len(parts))) as pool:
             return list(pool.map(work, parts))
 
 

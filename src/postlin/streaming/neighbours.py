@@ -17,7 +17,7 @@ import numpy as np
 from postlin._typing import Array
 from postlin._validation import check_order
 from postlin.linalg.arrays import HOST, Place
-from postlin.linalg.threads import blas_threads, slices, threads
+from postlin.linalg.threads import blas_threads, slices, threads, workers
 from postlin.streaming.chunks import Chunk
 from postlin.streaming.found import Found
 from postlin.streaming.places import BLOCK, Integers, Places
@@ -157,8 +157,8 @@ class Neighbours:
         return Found(indices, distances, k).narrow()
 
     def _in_threads(self, work: Callable[[slice], None], parts: list[slice]) -> None:
-        """Work on the parts side by side, each in one thread; a device takes one after the other."""
-        n = min(self.how.n_jobs or threads(), len(parts)) if self.how.place.is_host else 1
+        """Work on the parts side by side, each in one thread."""
+        n = min(workers(self.how.place, self.how.n_jobs), len(parts))
         with blas_threads(1):
             if n <= 1:
                 for part in parts:

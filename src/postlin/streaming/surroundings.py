@@ -13,7 +13,7 @@ from typing import NamedTuple, Self, TypeVar
 import numpy as np
 
 from postlin._typing import Array, override
-from postlin.linalg.threads import in_order
+from postlin.linalg.threads import in_order, workers
 from postlin.streaming.neighbours import Neighbours
 from postlin.streaming.places import Integers
 
@@ -112,8 +112,8 @@ class ArraySurroundings(Surroundings):
         def at(part: slice) -> S:
             return look(self._gathered(found.indices[part]), queries.where(part))
 
-        parallel = self.search.how.place.is_host
-        return in_order(at, len(queries), width, n_jobs=self.search.how.n_jobs if parallel else 1)
+        how = self.search.how
+        return in_order(at, len(queries), width, workers(how.place, how.n_jobs))
 
     def _gathered(self, number: Integers) -> Neighbourhoods:
         known = number >= 0

@@ -20,9 +20,9 @@ from postlin.rules.binary import Rule
 from postlin.rules.sites import Proposal, Sites, SiteView
 from postlin.rules.weights import UNIT, Observations, Weights
 
-#: The number of entries of all matrices of a part of the problems: 48 MiB, and on a device 4 GiB. A
-#: problem has seven matrices of P² entries, and three of (2k)² for Newton's step.
-_ENTRIES, _ENTRIES_THERE = 6 * 2**20, 2**29
+#: The number of entries of all matrices of a part of the problems: 48 MiB, on a device 1 GiB a thread.
+#: A problem has seven matrices of P² entries, and three of (2k)² for Newton's step.
+_ENTRIES, _ENTRIES_THERE = 6 * 2**20, 2**27
 
 
 @dataclass(frozen=True)
