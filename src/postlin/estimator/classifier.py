@@ -111,7 +111,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         scales: for tables of five thousand to many millions of rows. The hyperparameters maximise the
         leave-one-out score, and the kernel, if None, is the best of an RBF and of Matérn kernels with ν
         of ½ and 1½, with a length scale for each feature. "auto" chooses the number by the score among
-        32, 64, 128 and 192. The rows are kept; data are as for ``inducing``.
+        64, 128 and 192. The rows are kept; data are as for ``inducing``.
     inducing : int, array of shape (m, n_features), "auto" or None, default None
         The inducing points, or the number of them to choose among the data by k-means. Data are then
         read one chunk at a time, and may be memory maps, streams (``postlin.stream``), Parquet files
