@@ -238,10 +238,12 @@ def test_mutations_with_a_right_checksum_are_survived(content, model, rows, tmp_
 
 
 def test_another_format_is_named(content, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_FORMAT", 5)
+    now = files._FORMAT
+    monkeypatch.setattr(files, "_FORMAT", now + 1)
     (tmp_path / "m").write_bytes(content)
     with pytest.raises(
-        ModelFileError, match=r"written by postlin \S+ in format 4, and postlin \S+ reads format 5"
+        ModelFileError,
+        match=rf"written by postlin \S+ in format {now}, and postlin \S+ reads format {now + 1}",
     ):
         postlin.load(tmp_path / "m")
 

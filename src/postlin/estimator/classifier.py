@@ -69,6 +69,9 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Move the kernel's white noise into the likelihood. The model stays the same, the latent
         function becomes the noise-free one, and PL with the noisy threshold becomes more accurate.
         "auto" does so if the likelihood has a parameter to learn, whose estimate needs the accuracy.
+    corrected : bool, default False
+        Whether to correct probabilities to second order towards those of the exact posterior, which PL
+        and EP approximate. It takes as long as the variances do, and is for exact inference only.
     tol : float, default 1e-8
         Inference has converged when no site moves by more than ``tol`` in units of its marginal. With
         inducing points it has converged when no marginal can change by more than ``tol`` or 1e-6,
@@ -132,6 +135,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn
     kernel_, likelihood_ : with the learned parameters; several kernels make a ``CompoundKernel``
     log_marginal_likelihood_value_ : float, the log evidence; the mean over several binary problems
+    log_marginal_likelihood_corrected_ : the same, corrected towards the truth; for exact inference
     base_estimator_ : the fit, if there is one problem; else all fits in ``base_estimator_.estimators_``
     approximation_ : the ``Approximation`` of the posterior over latent values, if there is one problem
     converged_, n_iter_ : whether inference converged, and the number of iterations
@@ -165,6 +169,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         n_restarts_optimizer: int = 0,
         hyperprior: str | ARDPrior | Hyperprior | None = "auto",
         fold_noise: bool | Literal["auto"] = "auto",
+        corrected: bool = False,
         tol: float = TOL,
         max_iter_predict: int = 100,
         warm_start: bool = False,
@@ -192,6 +197,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.n_restarts_optimizer = n_restarts_optimizer
         self.hyperprior = hyperprior
         self.fold_noise = fold_noise
+        self.corrected = corrected
         self.tol = tol
         self.max_iter_predict = max_iter_predict
         self.warm_start = warm_start

@@ -85,6 +85,21 @@ class Diagnostics:
         return len(self.fit.evidence_path_)
 
     @cached_property
+    def correction(self) -> float:
+        """What to add to the log evidence, to second order in what the Gaussian approximation misses.
+
+        Its size tells how far the approximation is from the exact posterior. It is known for exact
+        inference by PL and EP.
+        """
+        return self.fit.correction
+
+    @property
+    def is_trustworthy(self) -> bool:
+        """Whether the correction is so small that evidence and probabilities can be trusted."""
+        self.fit.correction  # noqa: B018, which says where there is none
+        return bool(self.fit.approximation_.is_trustworthy)
+
+    @cached_property
     def spectral_radius(self) -> float:
         """The spectral radius of the undamped map; below one, plain iteration converges from nearby."""
         return self.fit.approximation_.spectral_radius()

@@ -33,7 +33,7 @@ from postlin.rules import joint, weights
 
 _MAGIC = b"postlin model\n"
 #: The number of the layout of the file and of the objects in it.
-_FORMAT = 4
+_FORMAT = 5
 #: The most bytes of a header; those that ``save`` writes are much shorter.
 _LONGEST_HEADER = 1000
 #: The most characters of a file, or of the error of another library about it, in a message.

@@ -99,6 +99,16 @@ class Findings(ABC):
         """The log evidence; the mean, if there are several binary problems."""
         return float(np.mean([e.log_marginal_likelihood_value_ for e in self._estimators]))
 
+    @property
+    def log_marginal_likelihood_corrected_(self) -> float:
+        """The log evidence, corrected towards the truth; the mean, if there are several problems.
+
+        It is known for exact inference by PL and EP, whether or not probabilities are corrected.
+        """
+        return float(
+            np.mean([e.log_marginal_likelihood_value_ + e.correction for e in self._estimators])
+        )
+
     def log_marginal_likelihood(
         self, theta: Array | None = None, eval_gradient: bool = False, clone_kernel: bool = True
     ) -> np.float64 | tuple[np.float64, Array]:

@@ -12,7 +12,7 @@ from postlin._typing import Array, Marginals, override
 from postlin.exceptions import ConvergenceWarning
 from postlin.inference.exact.evidence import ExactApproximation
 from postlin.inference.exact.leave_one_out import cavities, left_out
-from postlin.inference.result import Approximation
+from postlin.inference.result import NO_CORRECTION, Approximation
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import ExactModel, Model
 from postlin.learning.training import Training
@@ -139,6 +139,11 @@ class Fit(ABC):
         """The indices of the rows used among those passed to ``fit``, of which ``kept`` have weight."""
         assert kept is not None
         return np.asarray(kept[self.rows])
+
+    @property
+    def correction(self) -> float:
+        """What to add to the log evidence, to second order in what the Gaussian misses."""
+        raise AttributeError(NO_CORRECTION)
 
     @abstractmethod
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
@@ -271,6 +276,11 @@ class BinaryFit(Fit):
     def latent_likelihood(self) -> BinaryLikelihood:
         """p(y|f) for the predicted latent values f; it includes the white noise that was folded in."""
 
+    @property
+    def sign_decides(self) -> bool:
+        """Whether the more probable label is the sign of the latent mean."""
+        return self.latent_likelihood.symmetric
+
     def latent_mean(self, X: np.ndarray) -> Array:
         """Mean of the latent value at each row."""
         return self.latent_mean_and_variance(X).mean
@@ -299,6 +309,28 @@ class ExactFit(BinaryFit):
     def latent_kernel(self) -> Kernel:
         """The kernel of the predicted latent values, from which folded white noise is left out."""
         return self.model.latent_kernel(self.kernel_)
+
+    @property
+    @override
+    def correction(self) -> float:
+        return self.approximation_.correction
+
+    @property
+    @override
+    def sign_decides(self) -> bool:
+        return super().sign_decides and not self.model.corrected
+
+    @override
+    def log_probabilities(self, X: np.ndarray) -> Array:
+        if not self.model.corrected:
+            return super().log_probabilities(X)
+        kernel, approximation = self.latent_kernel, self.approximation_
+
+        def predict(cross: Matrix, rows: np.ndarray) -> tuple[Array, ...]:
+            return (approximation.corrected_log_probabilities(cross, kernel.diag(rows)).T,)
+
+        (log_p,) = self._crossed(X, predict)
+        return log_p
 
     @override
     def site_strengths(self) -> tuple[Array, Array]:

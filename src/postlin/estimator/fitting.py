@@ -59,7 +59,9 @@ def _size(plan: Plan, data: Labelled) -> int:
 
 
 def _check(plan: Plan, data: Labelled) -> None:
-    """Raise an error where the fit cannot work on the device of the data or in its memory."""
+    """Raise an error where the fit cannot work with the weights, on the device or in its memory."""
+    if plan.corrected and data.weight is not None:
+        Observations(data.weight).check_correction()
     if plan.joint:
         if not data.place.is_host:
             raise ValueError(
@@ -118,5 +120,6 @@ def _model(plan: Plan, data: Labelled, task: Task) -> ExactModel | JointModel:
         *method,
         fold_noise=plan.fold_noise,
         weights=UNIT if data.weight is None else Observations(data.weight[task.rows]),
+        corrected=plan.corrected,
         place=data.place,
     )

@@ -148,6 +148,11 @@ def _shapes(fit: Fit, classifier: GPClassifier) -> list[tuple[int, ...]]:
     signs = _numbers(model.y, (n,), "a label")
     _require(np.isin(signs, np.arange(d + 1) if joint else (-1, 1)).all(), "a label is none")
     _check_weights(model.weight if joint else model.weights, n)
+    if not joint:
+        _require(isinstance(model.corrected, bool), "a setting is none")
+        if model.corrected:
+            model.rule.check_correction(fit.likelihood_)
+            model.weights.check_correction()
     return [(n, d, d), (n, d)] if joint else [(n,), (n,)]
 
 

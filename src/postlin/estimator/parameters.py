@@ -88,6 +88,7 @@ class Plan:
     hyperprior: ARDPrior | Hyperprior | None
     default: bool  # whether the kernel is the default one, whose start depends on the data
     fold_noise: bool
+    corrected: bool
     tol: float
     max_iter: int
     sparse: SparsePlan | None
@@ -218,6 +219,7 @@ def plan_of(model: Parameters) -> Plan:
         _hyperprior(model.hyperprior, start),
         model.kernel is None,
         fold_noise,
+        _corrected(model, rule, likelihood),
         model.tol,
         model.max_iter_predict,
         _sparse(model, kernel) if model.n_neighbors is None else None,
@@ -240,6 +242,27 @@ def _inside(start: Hyperparameters, *, finite: bool) -> tuple[Hyperparameters, t
         "widen the bounds or change the start."
     )
     return start.inside(start.theta), (remark,)
+
+
+def _corrected(model: Parameters, rule: Rule, likelihood: BinaryLikelihood) -> bool:
+    """Whether probabilities are corrected, if they can be."""
+    if not isinstance(model.corrected, bool | np.bool_):
+        raise ValueError(f"corrected must be True or False, got {model.corrected!r}.")
+    if not model.corrected:
+        return False
+    if model.multi_class == "joint":
+        raise ValueError(
+            "multi_class='joint' has no correction: use 'one_vs_rest' or 'one_vs_one', or "
+            "corrected=False."
+        )
+    for name in ("inducing", "n_neighbors"):
+        if getattr(model, name) is not None:
+            raise ValueError(
+                f"corrected=True is for exact inference, on all rows, and {name} is set: leave one of "
+                "the two out."
+            )
+    rule.check_correction(likelihood)
+    return True
 
 
 def _hyperprior(choice: Any, start: Hyperparameters) -> ARDPrior | Hyperprior | None:

@@ -106,8 +106,8 @@ class OneVsOne(Strategy):
     @override
     def predict(self, X: np.ndarray) -> np.ndarray:
         only = self.estimators_[0]
-        if self.n_classes == 2 and isinstance(only, BinaryFit) and only.latent_likelihood.symmetric:
-            return (only.latent_mean(X) > 0).astype(int)  # the variance would change no sign
+        if self.n_classes == 2 and isinstance(only, BinaryFit) and only.sign_decides:
+            return (only.latent_mean(X) > 0).astype(int)  # which takes no variances
         return super().predict(X)
 
     @override

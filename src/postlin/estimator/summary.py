@@ -46,6 +46,8 @@ def _facts(model: "Findings") -> list[tuple[str, str]]:
         (f"{mean}{first.criterion}", f"{model.log_marginal_likelihood_value_:.4f}"),
     ]
     few = sum(fit.n_rows for fit in fits) <= _FEW_ROWS
+    if few or getattr(first.model, "corrected", False):
+        facts += _correction(model)
     if all(fit._loo is not None or (few and fit.method == "exact") for fit in fits):
         _, codes, weight = model._rows()
         error = np.average(np.argmax(model.loo_predict_proba_, axis=1) != codes, weights=weight)
@@ -56,6 +58,19 @@ def _facts(model: "Findings") -> list[tuple[str, str]]:
         which = "" if len(fits) == 1 else ", ".join(fit.name for fit in fits if fit.constant) + ": "
         facts.append(("signal", f"{which}none found, all new rows have nearly the same probability"))
     return [*facts, ("inference", "converged" if model.converged_ else "NOT CONVERGED")]
+
+
+def _correction(model: "Findings") -> list[tuple[str, str]]:
+    """What the log evidence misses to second order, in the problem that misses most; [] if unknown."""
+    fits = model._estimators
+    try:
+        found = max((fit.correction for fit in fits), key=abs)
+    except AttributeError:
+        return []
+    doubtful = [fit.name for fit in fits if not fit.approximation_.is_trustworthy]
+    of = f" of {', '.join(doubtful[:_SHOWN])}" if len(fits) > 1 else ""
+    doubt = f"; do not trust the approximation{of}" if doubtful else ""
+    return [("largest correction" if len(fits) > 1 else "correction", f"{found:+.4f}{doubt}")]
 
 
 def _kernel(model: "Findings", fit: Fit) -> str:

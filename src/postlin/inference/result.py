@@ -25,6 +25,10 @@ EXACT = 1e-11
 COARSE, UNUSABLE = 1e-5, 1e-3
 
 
+#: What is said where there is no correction.
+NO_CORRECTION = "the correction is known for exact inference with two classes only."
+
+
 @dataclass(repr=False)
 class History:
     """The residual and the posterior means of every iteration."""
@@ -109,6 +113,21 @@ class Approximation(ABC, Generic[Start]):
     def is_unusable(self) -> bool:
         """Whether inference ended so far from a fixed point that its evidence is unusable."""
         return False
+
+    @property
+    def correction(self) -> float:
+        """What to add to the log evidence, to second order in what the Gaussian misses."""
+        raise AttributeError(NO_CORRECTION)
+
+    @property
+    def is_trustworthy(self) -> bool:
+        """Whether that is so small that the approximation can be trusted."""
+        raise AttributeError(NO_CORRECTION)
+
+    @property
+    def corrected_log_evidence(self) -> float:
+        """The log evidence plus the correction."""
+        return self.log_evidence + self.correction
 
     def spectral_radius(self) -> float:
         """The spectral radius of the undamped map at the solution, which exact inference knows."""

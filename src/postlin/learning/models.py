@@ -164,7 +164,8 @@ class ExactModel(Model[Sites]):
     """Two classes with labels −1 and +1, without inducing points.
 
     ``fold_noise`` moves the kernel's white noise into the likelihood. With weights, white noise belongs
-    to each observation, so that integer weights mean repeated rows. Matrices are kept at ``place``.
+    to each observation, so that integer weights mean repeated rows. With ``corrected`` predictions are
+    corrected towards those of the exact posterior. Matrices are kept at ``place``.
     """
 
     X: np.ndarray
@@ -175,6 +176,7 @@ class ExactModel(Model[Sites]):
     max_iter: int
     fold_noise: bool = False
     weights: Weights = UNIT
+    corrected: bool = False
     place: Place = HOST
     _term: kernels.Term | None = field(default=None, repr=False)
 

@@ -226,6 +226,13 @@ def inner_product(A: Matrix, B: Matrix) -> float:
     return float(namespace(A).sum(A * B))
 
 
+def clipped(A: Matrix) -> Matrix:
+    """The entries moved into [−1, 1], in place where the library can."""
+    if isinstance(A, np.ndarray):
+        return np.clip(A, -1.0, 1.0, out=A)
+    return namespace(A).clip(A, -1.0, 1.0)
+
+
 def ratio(A: Matrix, B: Matrix) -> Matrix:
     """A/B for B ≥ 0, and 0 where B = 0."""
     if isinstance(A, np.ndarray):

@@ -4,6 +4,8 @@ The array, in LAPACK's order, holds the lower triangle of the matrix, then of it
 then of L⁻¹ and at last of the inverse. No jitter is needed, since the eigenvalues are at least one.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.linalg import blas, lapack, solve_triangular
 
@@ -23,6 +25,15 @@ from postlin.linalg.triangles import (
 
 #: The number of columns of a panel in a product, the fastest of those measured.
 _WIDE = 176
+
+
+def power_products(A: Matrix, vectors: Sequence[Matrix]) -> Array:
+    """A x₁, (A∘A) x₂, (A∘A∘A) x₃ and so on, for a list of vectors."""
+    power, products = A, []
+    for k, x in enumerate(vectors):
+        power = power * A if k else A
+        products.append(on_host(power @ x))
+    return np.array(products)
 
 
 class Correlation:
@@ -64,6 +75,16 @@ class Correlation:
         product *= self._unit_squared
         product += x
         return product
+
+    def powers_times(self, vectors: Array) -> Array:
+        """(C − I) x₁, (C − I)∘(C − I) x₂ and so on for the rows of an array of vectors."""
+        n, products = len(self._unit), np.empty_like(vectors)
+        for columns in panels(n, n if self._apart else _WIDE):
+            part = self._columns(columns)
+            part *= -self._unit[:, None]  # before any power, since units can be as large as 1e70
+            part *= self._unit[columns]
+            products[:, columns] = power_products(part.T, list(vectors))
+        return products
 
     def dense(self) -> Array:
         """C as a new NumPy matrix."""

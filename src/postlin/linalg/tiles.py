@@ -12,7 +12,7 @@ import numpy as np
 from postlin._typing import Array, override
 from postlin.linalg import arrays
 from postlin.linalg.arrays import Matrix, on_host, place_of
-from postlin.linalg.factor import Correlation, Factor
+from postlin.linalg.factor import Correlation, Factor, power_products
 from postlin.linalg.threads import slices
 from postlin.linalg.triangles import lower_panels
 
@@ -161,6 +161,14 @@ class TiledCorrelation(Correlation):
         right = self._place.put(x)
         rows_times = [on_host(self._array[rows, :] ** 2 @ right) for rows in rows_of_blocks(len(x))]
         return np.concatenate(rows_times) + x
+
+    @override
+    def powers_times(self, vectors: Array) -> Array:
+        there = self._place.put(vectors)
+        xs = [there[k, :] for k in range(len(vectors))]
+        n = vectors.shape[1]
+        found = [power_products(self._array[rows, :], xs) for rows in rows_of_blocks(n)]
+        return np.concatenate(found, axis=1)
 
     @override
     def covariance(self, sigma: Array, variance: Array) -> Matrix:

@@ -56,6 +56,9 @@ class Rule(SiteRule):
     #: Whether every cavity must be proper while the sites are iterated.
     needs_cavity: ClassVar[bool] = False
 
+    #: Whether the series about the rule's posterior, which the correction begins, is of use.
+    has_correction: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         if self.evidence_order is not None:
             check_order(self.evidence_order, "evidence_order")
@@ -93,12 +96,31 @@ class Rule(SiteRule):
     def check_inducing(self) -> None:
         """Raise ``ValueError`` where this rule cannot be used with inducing points."""
 
+    def check_correction(self, likelihood: Likelihood) -> None:
+        """Raise ``ValueError`` where the result has no correction (``inference.exact.correction``)."""
+        if not self.has_correction:
+            raise ValueError(
+                f"inference={self.name!r} has no correction, since the series diverges at its sites: "
+                "use inference='pl' or 'ep', or corrected=False."
+            )
+        if not likelihood.has_density:
+            raise ValueError(
+                f"the correction needs a density p(y|f), and the {likelihood.name} likelihood has only "
+                "conditional moments."
+            )
+        if self.evidence_order is not None:
+            raise ValueError(
+                f"the correction belongs to the exact integral, which evidence_order="
+                f"{self.evidence_order} replaces: leave evidence_order out, or corrected=False."
+            )
+
 
 @dataclass(frozen=True)
 class Laplace(Rule):
     """A Gaussian about the mode of the posterior."""
 
     name: ClassVar[str] = "laplace"
+    has_correction: ClassVar[bool] = False
     looks_at_variance: ClassVar[bool] = False
     is_newton: ClassVar[bool] = True
 

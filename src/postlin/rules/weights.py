@@ -34,9 +34,17 @@ class Weights:
     noise: float = 0.0
 
     @property
+    def count(self) -> Array | float:
+        """The number of observations of each point."""
+        return 1.0
+
+    @property
     def mean_noise(self) -> Array | float:
         """The noise of the mean of a point's observations."""
         return 0.0
+
+    def check_correction(self) -> None:
+        """Raise ``ValueError`` for weights with which pairs of observations are not defined."""
 
     def with_noise(self, noise: float) -> "Weights":
         """These weights with this noise of each observation; with unit weights it stays in K."""
@@ -123,8 +131,23 @@ class Observations(Weights):
 
     @override
     @property
+    def count(self) -> Array:
+        return self.weight
+
+    @override
+    @property
     def mean_noise(self) -> Array:
         return self.noise / self.copies
+
+    @override
+    def check_correction(self) -> None:
+        parts = np.flatnonzero((self.weight > 0.0) & (self.weight < 1.0))
+        if len(parts):
+            raise ValueError(
+                "the correction needs weights that are 0 or at least 1, which count observations, and "
+                f"that of row {parts[0]} is {self.weight[parts[0]]:g}: use other weights, or "
+                "corrected=False."
+            )
 
     @override
     def with_noise(self, noise: float) -> "Observations":

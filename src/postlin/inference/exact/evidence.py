@@ -11,6 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from postlin._typing import Array, Marginals, cached_property, override
+from postlin.inference.exact.correction import (
+    Correction,
+    corrected_log_probabilities,
+    correction_at,
+)
 from postlin.inference.exact.problem import ExactIterate, ExactMap, ExactProblem
 from postlin.inference.result import EXACT, Adjoint, SiteApproximation
 from postlin.likelihoods.base import BinaryLikelihood
@@ -21,6 +26,10 @@ from postlin.rules.scales import SiteScales
 
 #: The evidence of EP is unusable where the residual is above the tolerance and above this.
 _LOST = 0.1
+#: Where pairs of rows change the log evidence by more than this, the Gaussian is far from the
+#: posterior: the mean divergence of its probabilities was 1.3e-2 in 25 such problems, and 9e-4 in 151
+#: others.
+_TRUSTED = 1.0
 
 
 def adjoint_at(
@@ -102,6 +111,50 @@ class ExactApproximation(SiteApproximation[ExactProblem, ExactIterate]):
         with blas_threads(len(self.mean)):
             return self.adjoint(EXACT)
 
+    def check_correction(self) -> None:
+        """Raise ``ValueError`` where there is no correction, with the reason."""
+        self.problem.rule.check_correction(self.problem.likelihood)
+        self.problem.weights.check_correction()
+
+    @property
+    def _known_correction(self) -> Correction:
+        try:
+            self.check_correction()
+        except ValueError as error:
+            raise AttributeError(str(error)) from None
+        return self._correction
+
+    @cached_property
+    def _correction(self) -> Correction:
+        problem, posterior = self.problem, self.iterate.posterior
+        likelihood, one = problem.likelihood, problem.weights.one(posterior.view)
+        assert isinstance(likelihood, BinaryLikelihood)
+        with blas_threads(len(self.mean)):
+            proper = one.gap > 0
+            cavity = one._replace(gap=np.where(proper, one.gap, 1.0)).cavity
+            return correction_at(posterior, problem.weights, one, likelihood.jet(problem.y, *cavity))
+
+    @property
+    @override
+    def correction(self) -> float:
+        return self._known_correction.log_evidence
+
+    @property
+    @override
+    def is_trustworthy(self) -> bool:
+        return abs(self._known_correction.pairs) <= _TRUSTED
+
+    def corrected_log_probabilities(
+        self, cross: Matrix, prior_variance: Array, prior_mean: Array | float = 0.0
+    ) -> Array:
+        """Corrected log probabilities of −1 and +1 at new points, (2, new)."""
+        self.check_correction()
+        likelihood, vectors = self.problem.likelihood, self._correction.vectors
+        assert isinstance(likelihood, BinaryLikelihood)
+        posterior = self.iterate.posterior
+        latent, sums = posterior.predict_with_powers(cross, prior_variance, vectors, prior_mean)
+        return corrected_log_probabilities(likelihood.jets(*latent), latent.variance, sums)
+
     def by_covariance(self, adjoint: Adjoint) -> Matrix:
         """∂ log evidence / ∂K from an adjoint, symmetric."""
         return self.iterate.posterior.pull_back(adjoint.mean_bar, adjoint.variance_bar)
@@ -138,6 +191,12 @@ class ExactApproximation(SiteApproximation[ExactProblem, ExactIterate]):
         ``cross`` is k(training, new), n × n*, ``prior_variance`` the diagonal of k(new, new), and
         ``prior_mean`` that at the new points (None: the number that ``infer`` was given).
         """
+        return self.iterate.posterior.predict(*self._new(cross, prior_variance, prior_mean))
+
+    def _new(
+        self, cross: Matrix, prior_variance: Array, prior_mean: Array | float | None
+    ) -> tuple[Matrix, Array, Array | float]:
+        """What ``predict_latent`` takes, checked, where K is."""
         n, cross = len(self.mean), as_matrix(cross, place_of(self.problem.K))
         variance = np.asarray(on_host(prior_variance), float)
         if cross.ndim != 2 or cross.shape[0] != n:
@@ -155,15 +214,23 @@ class ExactApproximation(SiteApproximation[ExactProblem, ExactIterate]):
             if np.ptp(known) > 0:
                 raise ValueError("prior_mean must be given: infer had a different one at every point.")
             prior_mean = float(known[0])
-        return self.iterate.posterior.predict(cross, variance, on_host(prior_mean))
+        return cross, variance, on_host(prior_mean)
 
     def predict_proba(
-        self, cross: Matrix, prior_variance: Array, prior_mean: Array | float | None = None
+        self,
+        cross: Matrix,
+        prior_variance: Array,
+        prior_mean: Array | float | None = None,
+        *,
+        corrected: bool = False,
     ) -> Array:
-        """Probabilities of the label +1 at new points."""
+        """Probabilities of the label +1 at new points, with ``corrected`` closer to the exact ones."""
         likelihood = self.problem.likelihood
         if not isinstance(likelihood, BinaryLikelihood):
             raise ValueError(f"{likelihood!r} has no label probabilities: use predict_moments.")
+        if corrected:
+            new = self._new(cross, prior_variance, prior_mean)
+            return np.asarray(np.exp(self.corrected_log_probabilities(*new)[1]))
         plus, _ = likelihood.jets(*self.predict_latent(cross, prior_variance, prior_mean))
         return np.exp(plus.log_z)
 

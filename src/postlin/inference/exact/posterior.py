@@ -13,8 +13,8 @@ import numpy as np
 
 from postlin._typing import Array, Marginals, cached_property, override
 from postlin.inference.contract import Posterior
-from postlin.linalg.arrays import Matrix, column_products, diagonal, on_host, place_of
-from postlin.linalg.factor import Correlation, Downdate, Factor
+from postlin.linalg.arrays import Matrix, clipped, column_products, diagonal, on_host, place_of
+from postlin.linalg.factor import Correlation, Downdate, Factor, power_products
 from postlin.linalg.tiles import TiledCorrelation, TiledFactor, whole_times
 from postlin.linalg.triangles import times
 from postlin.rules.sites import Sites, SiteView
@@ -157,7 +157,41 @@ class GaussianPosterior(Posterior):
         self, cross: Matrix, prior_variance: Array, prior_mean: Array | float = 0.0
     ) -> Marginals:
         """Latent marginals at new points, from k(training, new) and k(new, new)'s diagonal."""
+        return self._marginals_from(cross, *self._whitened(cross), prior_variance, prior_mean)
+
+    def predict_with_powers(
+        self,
+        cross: Matrix,
+        prior_variance: Array,
+        vectors: Array,
+        prior_mean: Array | float = 0.0,
+    ) -> tuple[Marginals, Array]:
+        """``predict``, and the sums Σᵢ xᵢ ρᵢᵏ for the k-th row x of the vectors, (k, new).
+
+        ρ holds the posterior correlations of the latent values at the training points with a new one.
+        """
+        sigma, put = np.sqrt(self.variance), place_of(cross).put
         whitened, widening = self._whitened(cross)
+        latent = self._marginals_from(cross, whitened, widening, prior_variance, prior_mean)
+        unit = put(1.0 / (self._root * sigma))
+        correlation = self._factor.whiten(whitened, transposed=True, overwrite=True)
+        correlation *= unit[:, None]
+        if self._downdate is not None:
+            correlation += put(self._downdate.spread / sigma).T @ widening
+        correlation /= put(np.sqrt(latent.variance))
+        correlation = clipped(correlation)  # rounding exceeds one where a variance has no digit
+        xs = put(vectors)
+        return latent, power_products(correlation.T, [xs[k, :] for k in range(len(vectors))])
+
+    def _marginals_from(
+        self,
+        cross: Matrix,
+        whitened: Matrix,
+        widening: Matrix | None,
+        prior_variance: Array,
+        prior_mean: Array | float,
+    ) -> Marginals:
+        """Latent marginals at new points from what ``_whitened`` returns."""
         variance = prior_variance - _squares(whitened)
         if widening is not None:
             variance += _squares(widening)
