@@ -34,6 +34,11 @@ class Weights:
     noise: float = 0.0
 
     @property
+    def counts(self) -> Array | float:
+        """The weight of each point."""
+        return 1.0
+
+    @property
     def mean_noise(self) -> Array | float:
         """The noise of the mean of a point's observations."""
         return 0.0
@@ -120,6 +125,11 @@ class Observations(Weights):
     def _per_weight(self) -> Array:
         """1/w, and 0 where w = 0."""
         return np.divide(1.0, self.weight, out=np.zeros_like(self.weight), where=self.weight > 0)
+
+    @override
+    @property
+    def counts(self) -> Array:
+        return self.weight
 
     @override
     @property
