@@ -183,6 +183,7 @@ def test_bad_tables_get_one_sentence_and_nothing_is_written(name, command, tmp_p
         (("fit", "crab", "--model", "no/such/folder/m"), "there is no folder"),
         (("reproduce", "table", "--sets", "iris"), "--sets must be some of"),
         (("predict", "nowhere.csv", "--model", "nowhere.model"), "there is no model file"),
+        (("verify", "nowhere.model"), "there is no model file"),
     ],
 )
 def test_bad_arguments_get_one_sentence(arguments, message, tmp_path):
@@ -267,6 +268,37 @@ def test_reproduce_synthetic(tmp_path):
     assert "-117.9" in out.stdout
     assert "<svg" in (tmp_path / "report.html").read_text()
     assert (tmp_path / "synthetic.svg").read_text().startswith("<svg")
+
+
+def test_verify_compares_a_saved_model_with_the_exact_posterior(table, tmp_path):
+    from postlin import load
+
+    model, out = tmp_path / "m.postlin", tmp_path / "exact.csv"
+    postlin("fit", table, "--target", "species", "--model", model)
+    told = postlin("verify", model, table, "--particles", 200, "--out", out)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.startswith("The log evidence, ")
+    assert "The probabilities at 60 rows are within" in told.stdout
+    assert "run 3 of 3: log evidence" in told.stderr
+    frame = pd.read_csv(out)
+    names = "plain, one", "Älpler"
+    assert list(frame.columns) == [f"{what}({name})" for what in ("p", "sd", "fit") for name in names]
+    rows = pd.read_csv(table)[["width", "height (mm)"]]
+    for name, predicted in zip(names, load(model).predict_proba(rows).T, strict=True):
+        np.testing.assert_allclose(frame[f"fit({name})"], predicted, atol=1e-9)
+        assert np.abs(frame[f"p({name})"] - predicted).max() < 0.1
+
+
+def test_evaluate_shows_the_gaps_to_the_exact_posterior_where_it_can(table, tmp_path):
+    folder, about = tmp_path / "out", ("--target", "species", "--methods", "PPL,L", "--folds", 2)
+    told = postlin("evaluate", table, *about, "--verify", "--out", folder)
+    assert told.returncode == 0, told.stderr
+    assert "|Δp|" in told.stdout
+    pl, laplace = json.loads((folder / "results.json").read_text())
+    assert abs(pl["evidence_gap"]) < 1.0
+    assert 0.0 < pl["probability_gap"] < 0.05
+    assert "evidence_gap" not in laplace
+    assert "by Monte Carlo" in (folder / "report.html").read_text()
 
 
 def test_neighbours_from_the_command_line(table, tmp_path):

@@ -1,6 +1,7 @@
 """Folds, scores, the store, the comparison with the paper."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -159,6 +160,21 @@ def test_summary_over_folds_and_over_seeds():
     assert both.error.mean == pytest.approx((summary.error.mean + 1 / 3) / 2)
     assert both.error.error == pytest.approx(abs(summary.error.mean - 1 / 3) / 2)
     assert list(group(seeds)) == [Cell("crab", "PPL", "probit")]
+
+
+def test_gaps_to_the_exact_posterior_are_summarised_where_all_folds_have_them(tmp_path):
+    gaps = [replace(RESULT, evidence_gap=gap, probability_gap=0.01) for gap in (-0.1, -0.3)]
+    folds = {task(fold=k, verify=True): result for k, result in enumerate(gaps)}
+    summary = summarise(folds)
+    assert summary.evidence_gap == scores.Score(pytest.approx(-0.2), pytest.approx(0.1))
+    assert summary.probability_gap.mean == pytest.approx(0.01)
+    assert summarise(folds | {task(fold=2): RESULT}).evidence_gap is None
+    assert task().as_dict() == task(verify=None).as_dict() != task(verify=True).as_dict()
+    store = Store(tmp_path / "f")
+    for (about, result), key in zip(folds.items(), "ab", strict=True):
+        store.add(key, about, result)
+    again = Store(tmp_path / "f")
+    assert [again.get("a"), again.get("b")] == gaps
 
 
 def test_the_papers_averages_are_weighted_by_points():

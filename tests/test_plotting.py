@@ -27,6 +27,7 @@ from postlin.plotting import (
     LeaveOneOutDisplay,
     RelevanceDisplay,
     ReliabilityDisplay,
+    VerificationDisplay,
 )
 from postlin.plotting.common import COLOURS, MARKERS, Display, look
 
@@ -97,6 +98,9 @@ EXAMPLES = {
     LeaveOneOutDisplay: lambda two, four, **k: LeaveOneOutDisplay.from_estimator(two, **k),
     RelevanceDisplay: lambda two, four, **k: RelevanceDisplay.from_estimator(four, **k),
     ReliabilityDisplay: lambda two, four, **k: ReliabilityDisplay.from_estimator(two, **k),
+    VerificationDisplay: lambda two, four, **k: VerificationDisplay.from_estimator(
+        two, n_particles=50, random_state=0, **k
+    ),
 }
 
 
@@ -581,6 +585,52 @@ def test_evidence_of_a_shared_kernel_is_the_mean_over_problems(iris):
     each = [fit.log_marginal_likelihood(theta) for fit in model.base_estimator_.estimators_]
     assert display.log_evidence[2, 0] == pytest.approx(np.mean(each))
     assert display.figure_.axes[1].get_ylabel().startswith("mean log evidence below")
+
+
+# Verification
+
+
+@content_of(VerificationDisplay)
+def test_verification_shows_what_verify_has_found(two, moons):
+    found = two.verify(moons[0][:9], n_particles=200, random_state=0)
+    display = VerificationDisplay.from_verification(found)
+    points, _, (bars,) = display.points_[0]
+    np.testing.assert_array_equal(points.get_xdata(), found.probabilities[:, 1])
+    np.testing.assert_array_equal(points.get_ydata(), found.probability_differences[:, 1])
+    heights = [np.ptp(segment[:, 1]) for segment in bars.get_segments()]
+    np.testing.assert_allclose(heights, 4.0 * found.probabilities_sd[:, 1])
+    np.testing.assert_array_equal(display.runs_.get_xdata(), [r.log_evidence for r in found.runs])
+    assert display.fit_.get_xdata() == [found.fit_log_evidence]
+    assert display.exact_[0].get_xdata() == [found.log_evidence]
+    (interval,) = display.exact_[2][0].get_segments()
+    assert np.ptp(interval[:, 0]) == pytest.approx(4.0 * found.log_evidence_sd)
+    assert "exact probability of right" in display.ax_.get_xlabel()
+    display.figure_.draw_without_rendering()
+    title = display.evidence_ax_.get_title(loc="left")
+    assert title.startswith("log evidence: −")
+    assert display.evidence_ax_.get_tightbbox().y1 <= display.figure_.bbox.y1
+
+
+def test_verification_of_many_classes_and_of_one_run(three, iris):
+    rows = iris[0].iloc[:8, :2].to_numpy()
+    display = VerificationDisplay.from_estimator(
+        three, rows, n_particles=50, n_runs=1, random_state=0, markersize=5
+    )
+    assert len(display.points_) == 3
+    assert all(container[0].get_markersize() == 5 for container in display.points_)
+    assert not any(container[2] for container in display.points_)  # one run has no intervals
+    names = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert names == ["setosa", "versicolor", "virginica"]
+    title = display.evidence_ax_.get_title(loc="left")
+    assert title.startswith("mean log evidence")
+    assert title.endswith("not to be trusted")
+
+
+def test_verification_of_a_pipeline_transforms_the_rows(moons):
+    X, y = moons
+    model = make_pipeline(StandardScaler(), GPClassifier(optimizer=None)).fit(X, y)
+    found = VerificationDisplay.from_estimator(model, X[:5], n_particles=50).verification
+    np.testing.assert_array_equal(found.fit_probabilities, model.predict_proba(X[:5]))
 
 
 def test_classes_look_different_from_each_other():

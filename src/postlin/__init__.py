@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from postlin import datasets, likelihoods, rules, schedules
 from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.files import load, save
+from postlin.estimator.verification import Verification
 from postlin.exceptions import (
     CheckpointError,
     ConvergenceWarning,
@@ -43,6 +44,7 @@ __all__ = [
     "NegativeSiteWarning",
     "NotPositiveDefiniteError",
     "Sites",
+    "Verification",
     "datasets",
     "infer",
     "likelihoods",

@@ -13,6 +13,8 @@ from postlin.estimator.diagnostics import Diagnostics, Relevance, relevance
 from postlin.estimator.fits import Fit
 from postlin.estimator.strategies import Strategy
 from postlin.estimator.summary import as_html, as_text
+from postlin.estimator.verification import Verification
+from postlin.estimator.verifying import check_verifiable, verified
 from postlin.inference.result import Approximation
 from postlin.likelihoods import BinaryLikelihood
 from postlin.likelihoods.softmax import Softmax
@@ -31,6 +33,7 @@ class Findings(ABC):
 
     classes_: Array
     n_classes_: int
+    verbose: int
     _decomposition: Strategy
     _observed: Observed | None  # None with inducing points, where a pass finds it
 
@@ -274,6 +277,39 @@ class Findings(ABC):
             return relevance(kernels, spread, names)
         except ValueError as error:
             raise AttributeError(str(error)) from None
+
+    def verify(
+        self,
+        X: object = None,
+        *,
+        n_particles: int = 1000,
+        n_runs: int = 3,
+        random_state: int | np.random.RandomState | None = None,
+        time_limit: float | None = None,
+    ) -> Verification:
+        """How far the fit is from the exact posterior at the learned hyperparameters, by Monte Carlo.
+
+        Each run draws ``n_particles`` from the fit's Gaussian posterior and takes them to the exact
+        one; ``print`` the result for a verdict on the log evidence and on the probabilities at the rows
+        of X (None: the training rows). This takes exact inference by PL or EP, and two classes or
+        binary problems for more. With one run there are no standard deviations.
+
+        ``time_limit`` is in seconds. When it is up, or after Ctrl-C, the result is that of the finished
+        runs; without any, a run that was cut short counts after ``time_limit``. The result says so.
+        With ``verbose`` set, the log tells how much time is left. The result depends on
+        ``random_state`` and not on the number of threads.
+        """
+        check_is_fitted(self)
+        check_verifiable(self._decomposition)
+        return verified(
+            self,
+            self._all_rows() if X is None else self._new(X),
+            n_particles=n_particles,
+            n_runs=n_runs,
+            random_state=random_state,
+            time_limit=time_limit,
+            verbose=self.verbose,
+        )
 
     def summary(self) -> str:
         """A summary of the fit in a few lines of text."""

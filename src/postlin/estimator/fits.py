@@ -322,8 +322,14 @@ class ExactFit(BinaryFit):
 
     @override
     def log_probabilities(self, X: np.ndarray) -> Array:
-        if not self.model.corrected:
-            return super().log_probabilities(X)
+        return self.corrected_log_probabilities(X) if self.model.corrected else self.plain(X)
+
+    def plain(self, X: np.ndarray) -> Array:
+        """Log probabilities of both labels without the correction."""
+        return super().log_probabilities(X)
+
+    def corrected_log_probabilities(self, X: np.ndarray) -> Array:
+        """Log probabilities of both labels with the correction."""
         kernel, approximation = self.latent_kernel, self.approximation_
 
         def predict(cross: Matrix, rows: np.ndarray) -> tuple[Array, ...]:

@@ -4,7 +4,7 @@
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, Generic, TypeVar
 
@@ -219,6 +219,24 @@ class ExactModel(Model[Sites]):
     ) -> ExactApproximation:
         problem, pull_back = self._problem(at)
         return ExactApproximation(record, problem, problem.iterate(Sites(*kept)), pull_back)
+
+    def with_folded_noise(
+        self, at: Hyperparameters, sites: Sites
+    ) -> tuple["ExactModel", ExactProblem, Sites]:
+        """The same model and posterior, with any white noise of the kernel in the likelihood.
+
+        The latent function is g in place of g + e with e ~ N(0, s²). Integrating e out of a site of
+        g + e leaves a site of g; the posterior of g, and its evidence, stay the same. Matrices are in
+        NumPy's memory.
+        """
+        folds = self.fold_noise or kernels.can_split(at.kernel)
+        model = replace(self, fold_noise=folds, place=HOST, _term=None)
+        problem, _ = model._problem(at)
+        if not folds or self.fold_noise:
+            return model, problem, sites
+        noise = kernels.split_white(at.kernel).noise / np.maximum(self.weights.count, 1.0)
+        shrink = 1.0 / (1.0 + noise * sites.tau)
+        return model, problem, Sites(shrink * sites.tau, shrink * sites.nu)
 
     def cross(self, kernel: Kernel, new: np.ndarray) -> Matrix:
         """The covariances of the data with new rows, kept at ``place``."""

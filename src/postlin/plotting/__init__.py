@@ -8,6 +8,7 @@ from postlin.plotting.decision import DecisionDisplay
 from postlin.plotting.fitting import ConvergenceDisplay, EvidenceDisplay
 from postlin.plotting.reliability import ReliabilityDisplay
 from postlin.plotting.training_data import LeaveOneOutDisplay, RelevanceDisplay
+from postlin.plotting.verification import VerificationDisplay
 
 __all__ = [
     "ConvergenceDisplay",
@@ -16,4 +17,5 @@ __all__ = [
     "LeaveOneOutDisplay",
     "RelevanceDisplay",
     "ReliabilityDisplay",
+    "VerificationDisplay",
 ]

@@ -114,6 +114,9 @@ class Rule(SiteRule):
                 f"{self.evidence_order} replaces: leave evidence_order out, or corrected=False."
             )
 
+    def check_verifiable(self) -> None:
+        """Raise ``ValueError`` where the posterior of this rule is too far from the exact one."""
+
 
 @dataclass(frozen=True)
 class Laplace(Rule):
@@ -143,6 +146,13 @@ class Laplace(Rule):
                 "zero almost everywhere, so the prior would never be changed. Use inference='pl' "
                 "or 'ep', or fold white noise into it (WithNoise, or fold_noise=True)."
             )
+
+    @override
+    def check_verifiable(self) -> None:
+        raise ValueError(
+            "verify cannot start from a Laplace fit, which may be too far from the exact posterior: "
+            "fit with inference='pl' or 'ep'."
+        )
 
 
 @dataclass(frozen=True)

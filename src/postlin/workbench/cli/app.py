@@ -1,4 +1,4 @@
-"""The command ``postlin`` and its short sub-commands: fit, predict and datasets."""
+"""The command ``postlin`` and its short sub-commands: fit, predict, verify and datasets."""
 
 import sys
 from contextlib import nullcontext
@@ -89,15 +89,7 @@ def predict(
     Labels that a spreadsheet would execute, such as =1+1, get an apostrophe in front.
     """
     fitted = _read_model(model)
-    frame = inputs.read_frame(data)
-    columns = list(fitted.feature_names_in_)
-    absent = [name for name in columns if name not in frame.columns]
-    if absent:
-        raise inputs.BadInputError(
-            f"{str(data)!r} lacks the model's columns {inputs.listed(map(repr, absent))}; it has "
-            f"{inputs.listed(frame.columns)}."
-        )
-    X = pd.DataFrame(inputs.numeric(frame[columns], str(data)), columns=columns)
+    X = _read_rows(fitted, data)
     if out is not None:
         outputs.check_writable(out)
     p, labels = fitted.predict_proba(X), fitted.classes_
@@ -109,6 +101,57 @@ def predict(
     else:
         outputs.write_text(out, text)
         outputs.note(f"written: {out} ({len(table)} rows)")
+
+
+@app.command()
+@inputs.one_sentence()
+def verify(
+    model: Annotated[Path, typer.Argument(help="A model that 'postlin fit' has saved.")],
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A CSV or Parquet file with rows at which probabilities are compared; by default the "
+            "training rows."
+        ),
+    ] = None,
+    particles: Annotated[int, typer.Option(help="Number of particles of each run.")] = 1000,
+    runs: Annotated[int, typer.Option(help="Number of runs, whose spread tells their accuracy.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random numbers.")] = 0,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds after which the finished runs are shown.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="CSV file for exact probabilities, their standard deviations and the fit's."),
+    ] = None,
+) -> None:
+    """Tell how far a model is from the exact posterior, by Monte Carlo."""
+    fitted = _read_model(model)
+    X = None if data is None else _read_rows(fitted, data)
+    if out is not None:
+        outputs.check_writable(out)
+    last = fitted
+    if isinstance(fitted, Pipeline):
+        last, X = fitted[-1], None if X is None else fitted[:-1].transform(X)
+    last.set_params(verbose=1)  # progress, line by line
+    found = last.verify(X, n_particles=particles, n_runs=runs, random_state=seed, time_limit=time_limit)
+    outputs.console.print(str(found), markup=False, highlight=False, soft_wrap=True)
+    if out is not None:
+        outputs.write_text(out, outputs.as_csv(outputs.verified_table(found)))
+        outputs.note(f"written: {out} ({len(found.probabilities)} rows)")
+
+
+def _read_rows(fitted: Pipeline, data: Path) -> pd.DataFrame:
+    """The rows of a table that a model can predict, which must have the model's columns."""
+    frame = inputs.read_frame(data)
+    columns = list(fitted.feature_names_in_)
+    absent = [name for name in columns if name not in frame.columns]
+    if absent:
+        raise inputs.BadInputError(
+            f"{str(data)!r} lacks the model's columns {inputs.listed(map(repr, absent))}; it has "
+            f"{inputs.listed(frame.columns)}."
+        )
+    return pd.DataFrame(inputs.numeric(frame[columns], str(data)), columns=columns)
 
 
 def _learned(fitted: GPClassifier) -> str:

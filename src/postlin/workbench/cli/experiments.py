@@ -46,6 +46,13 @@ def evaluate(
             help="Scaling of features; by default the paper's sets are whitened, others standardised."
         ),
     ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Compare every fit with the exact posterior, by Monte Carlo, where possible.",
+        ),
+    ] = False,
     jobs: inputs.Jobs = 1,
     dask: inputs.Dask = None,
     out: Annotated[
@@ -73,6 +80,7 @@ def evaluate(
             scaling=how,
             multi_class=way,
             n_neighbors=k,
+            verify=verify or None,
         )
         for method, likelihood, way in chosen
         for fold in range(folds)

@@ -18,9 +18,10 @@ from sklearn.pipeline import Pipeline
 
 import postlin
 from postlin._files import reason, try_to_write, write_atomically
+from postlin.estimator.verification import Verification
 from postlin.workbench.cli.inputs import BadInputError, shortened
 from postlin.workbench.evaluation.folds import Report, Task
-from postlin.workbench.evaluation.scores import COLUMNS, Cell, Summary
+from postlin.workbench.evaluation.scores import COLUMNS, GAPS, Cell, Summary
 from postlin.workbench.report.sections import spoken
 
 #: Tables go to standard output, remarks to standard error; results for programs go to files. Where the
@@ -117,6 +118,18 @@ def as_csv(table: pd.DataFrame) -> str:
     return str(safe.to_csv(index=False, lineterminator="\n"))
 
 
+def verified_table(found: Verification) -> pd.DataFrame:
+    """The exact probabilities of each row, their standard deviations and those of the fit."""
+    parts = {"p": found.probabilities, "sd": found.probabilities_sd, "fit": found.fit_probabilities}
+    columns = {
+        f"{name}({label})": values[:, k]
+        for name, values in parts.items()
+        if values is not None
+        for k, label in enumerate(found.classes)
+    }
+    return pd.DataFrame(columns)
+
+
 def _inert(value: object) -> object:
     """A value that no spreadsheet executes."""
     text = str(value)
@@ -128,8 +141,10 @@ def write_results(folder: Path, summaries: dict[Cell, Summary]) -> None:
     records = []
     for cell, summary in summaries.items():
         record: dict[str, object] = {k: v for k, v in cell._asdict().items() if v is not None}
-        for name in COLUMNS:
+        for name in (*COLUMNS, *GAPS):
             score = getattr(summary, name)
+            if score is None:
+                continue
             record |= {name: score.mean, f"{name}_se": score.error}
         records.append(record | {"converged": summary.converged, "folds": summary.folds})
     write_text(folder / "results.json", json.dumps(records, indent=1) + "\n")

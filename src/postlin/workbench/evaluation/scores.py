@@ -51,6 +51,8 @@ class Summary:
     seconds: Score
     converged: int
     folds: int
+    evidence_gap: Score | None = None  # to the exact posterior, where all folds were verified
+    probability_gap: Score | None = None
 
 
 #: The scores of a summary, in the order in which tables show them, with headings.
@@ -62,6 +64,8 @@ COLUMNS = {
     "log_evidence": "log evidence",
     "seconds": "seconds",
 }
+#: The scores that a summary has where fits were verified.
+GAPS = {"evidence_gap": "Δ evidence", "probability_gap": "|Δp|"}
 
 
 def by_class(p: Array) -> Array:
@@ -170,7 +174,15 @@ def summarise(folds: Results) -> Summary:
         seconds=_over_seeds(folds, lambda r: r.seconds),
         converged=sum(r.converged for r in folds.values()),
         folds=len(folds),
+        **{name: gap for name in GAPS if (gap := _gap(folds, name)) is not None},
     )
+
+
+def _gap(folds: Results, name: str) -> Score | None:
+    """The mean gap to the exact posterior, if all folds were verified."""
+    if any(getattr(result, name) is None for result in folds.values()):
+        return None
+    return _over_seeds(folds, lambda result: float(getattr(result, name)))
 
 
 def _over_seeds(folds: Results, score: Callable[[FoldResult], float]) -> Score:

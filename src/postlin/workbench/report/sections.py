@@ -11,7 +11,7 @@ from postlin.plotting import EvidenceDisplay
 from postlin.workbench.evaluation import diagnostics, scores
 from postlin.workbench.evaluation.folds import Data, Results, Task
 from postlin.workbench.evaluation.methods import LIKELIHOODS, SOFTMAX, STRATEGIES, make_classifier
-from postlin.workbench.evaluation.scores import COLUMNS, Cell, Score, Summary, group, pooled
+from postlin.workbench.evaluation.scores import COLUMNS, GAPS, Cell, Score, Summary, group, pooled
 from postlin.workbench.paper.results import PAPER, SETS, Comparison, TableI, Timing
 from postlin.workbench.paper.synthetic import Example
 from postlin.workbench.report import figures
@@ -22,7 +22,7 @@ FOOTER = f"Made by postlin {postlin.__version__}. One file, no network, no scrip
 #: Likelihoods and multi-class strategies as tables name them.
 SHORT = {name: name.replace("_", " ") for name in (*LIKELIHOODS, SOFTMAX, *STRATEGIES)}
 #: Decimals of the scores that are not shown with three.
-_DECIMALS = {"log_evidence": 1, "seconds": 2}
+_DECIMALS = {"log_evidence": 1, "seconds": 2, "evidence_gap": 2}
 #: Up to this many classes have a curve of their own, those with most rows first, and up to this many
 #: are named in the text; the longest name of a class in a legend.
 _CURVES, _NAMED, _LONGEST = 8, 8, 21
@@ -46,12 +46,17 @@ def with_error(score: Score, decimals: int = 3) -> str:
 def summary_rows(summaries: dict[Cell, Summary]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the table of scores, with strategies if there are many classes."""
     many = any(cell.multi_class for cell in summaries)
+    gaps = [name for name in GAPS if any(getattr(s, name) is not None for s in summaries.values())]
     header = ["method", "likelihood", *(["multi-class"] if many else []), *COLUMNS.values()]
+    header += [GAPS[name] for name in gaps]
     rows = []
     for cell, summary in summaries.items():
         names = [cell.method, SHORT[cell.likelihood]]
         names += [SHORT[cell.multi_class]] if cell.multi_class else []
         names += [with_error(getattr(summary, name), _DECIMALS.get(name, 3)) for name in COLUMNS]
+        for name in gaps:
+            gap = getattr(summary, name)
+            names.append("–" if gap is None else with_error(gap, _DECIMALS.get(name, 3)))
         rows.append([*names, f"{summary.converged}/{summary.folds}"])
     return [*header, "converged"], rows
 
@@ -130,6 +135,11 @@ def scores_section(data: Data, summaries: dict[Cell, Summary]) -> Section:
     caption = (
         "Lower is better for error, NLPD (mean negative log probability), Brier and calibration error."
     )
+    if GAPS["probability_gap"] in header:
+        caption += (
+            " Δ evidence is the log evidence minus the exact one at the same hyperparameters, and |Δp| "
+            "the mean distance of the probabilities from the exact ones, by Monte Carlo."
+        )
     if many:
         caption += (
             " The Brier score is summed over the classes, and the calibration error is that of the "
