@@ -1,7 +1,7 @@
 """log Z of both labels from tables, for millions of values.
 
 At a fixed variance log Z₊ and log Z₋ are smooth functions of the mean alone, which cubics between
-equidistant knots describe. A table gives a value and its slope in 5 ns; the jets of the likelihoods
+equidistant knots describe. A table gives a value and its slope in 10 to 20 ns; jets of likelihoods
 take from 100 ns to several microseconds (measured).
 """
 
