@@ -8,7 +8,7 @@ QUIET := --quiet --disable-pip-version-check
 # Files run in processes side by side: one BLAS thread each.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: run test test-slow test-browser coverage check docs format reproduce convergence bench clean
+.PHONY: run test test-slow test-browser coverage check docs format reproduce convergence truth bench clean
 
 run: $(STAMP)
 	$(BIN)/postlin evaluate crab --jobs 2 --out results/crab
@@ -48,6 +48,10 @@ reproduce: $(STAMP)
 
 convergence: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/convergence.py
+
+# How far every rule is from the exact posterior; writes benchmarks/truth.md.
+truth: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/truth.py $(ARGS)
 
 # Against other libraries, in environments of their own; see benchmarks/results.md for ARGS. Where
 # BayesNewton's cannot be made, the rest runs without it.
