@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from postlin._typing import Array
-from postlin.exceptions import NotPositiveDefiniteError
+from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
 from postlin.inference.result import History, Record
 from postlin.inference.sparse.passes import Cautious, Evidence, Sweep, Update
 from postlin.inference.sparse.posterior import Basis, SparsePosterior, State
@@ -60,8 +60,11 @@ def residual_of(posterior: SparsePosterior, update: Update | Evidence) -> Residu
 #: The damping of plain steps: its first value, its reduction where iterates oscillate, its growth
 #: where they go on in one direction, and its least value.
 _DAMPING, _REDUCTION, _GROWTH, _LEAST_DAMPING = 0.5, 0.7, 1.3, 0.1
-#: The damping of each pass of the warm-up.
-_WARM_UP = (1.0, 0.5, 0.5, 0.5)
+#: The damping of the first passes of the warm-up, that of those that a rule may ask for after them,
+#: and the most passes of a warm-up.
+_WARM_UP, _LATER, _LONGEST = (1.0, 0.5, 0.5, 0.5), 0.5, 12
+#: A plain step is too long if the residual grows by this factor, and above one.
+_TOO_FAR = 3.0
 #: Anderson acceleration: the residual below which it is used, how many earlier points, its damping.
 _ACCELERATED, _MEMORY, _BETA = 1.0, 8, 0.7
 #: An accelerated step is taken only if the eigenvalues of its E lie between these.
@@ -157,7 +160,11 @@ class Solver:
             posterior = SparsePosterior.of(self.basis, state)
         except NotPositiveDefiniteError:
             return None
-        update: Update = self.rows.total(share(posterior, self.method))
+        try:
+            update: Update = self.rows.total(share(posterior, self.method))
+        except ImproperCavityError:  # moments that are not finite
+            self.residuals.append(np.inf)
+            return None
         if not (np.isfinite(update.precision).all() and np.isfinite(update.pull).all()):
             self.residuals.append(np.inf)
             return None
@@ -172,12 +179,14 @@ class Solver:
 
     def _cold(self) -> Point:
         """The point after the warm-up, which begins at the prior."""
-        state = State.prior(self.basis)
-        for damping in _WARM_UP:
+        state, enough = State.prior(self.basis), self.method.rule.warm_below
+        for k in range(_LONGEST):
             point = self._evaluate(state, Cautious)
             if point is None:
                 break
-            state = point.moved(damping)
+            state = point.moved(_WARM_UP[k] if k < len(_WARM_UP) else _LATER)
+            if k + 1 >= len(_WARM_UP) and point.size < enough:
+                break
         point = self._evaluate(state)
         if point is None:
             raise NotPositiveDefiniteError(
@@ -190,7 +199,7 @@ class Solver:
         damping = self.damping
         while len(self.residuals) < self.budget and damping > 1e-3:
             new = self._evaluate(point.moved(damping))
-            if new is not None:
+            if new is not None and new.size < max(_TOO_FAR * point.size, 1.0):
                 # iterates that oscillate need damping; those that pass a near-fold slowly do not
                 cosine = new.residual.cosine(point.residual)
                 if cosine < -0.1:
@@ -199,6 +208,7 @@ class Solver:
                     self.damping = min(1.0, _GROWTH * self.damping)
                 return new
             damping *= 0.5
+            self.damping = max(_LEAST_DAMPING, damping)
         return None
 
     def _accelerated(self, point: Point) -> Point | None:
