@@ -94,7 +94,7 @@ class EP(Rule):
     name: ClassVar[str] = "ep"
     needs_cavity: ClassVar[bool] = True
     needs_fixed_point: ClassVar[bool] = True
-    remedy: ClassVar[str] = "use inference='pl', which has no such trouble"
+    remedy: ClassVar[str] = "use inference='cl' or 'pl', which have no such trouble"
 
     def __post_init__(self) -> None:
         if self.negative_sites not in get_args(NegativeSites):
