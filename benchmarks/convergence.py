@@ -1,7 +1,8 @@
 """Does inference converge, and at what cost? All six data sets, twenty kernels, three likelihoods.
 
 Prints, for every method and likelihood, how many of the 120 settings converged to 1e-8 from a cold
-start, and the factorisations that took. Also checks that the two schedules of PL agree.
+start, and the factorisations that took. Also checks that the two schedules of PL agree, and
+those of CL.
 
 With ``--joint``: fifty random data sets of three to ten classes, each with a kernel drawn at random,
 for softmax over all classes at a time by PL and Laplace.
@@ -25,6 +26,8 @@ LIKELIHOODS = ("probit", "logit", "noisy_threshold")
 METHODS = {
     "PPL": ("pl", "parallel"),
     "SPL": ("pl", "sequential"),
+    "PCL": ("cl", "parallel"),
+    "SCL": ("cl", "sequential"),
     "PEP": ("ep", "parallel"),
     "SEP": ("ep", "sequential"),
     "L": ("laplace", "parallel"),
@@ -52,11 +55,12 @@ def solve(name, variance, length_scale, likelihood, methods):
     return likelihood, results
 
 
-def schedules_differ_by(results):
-    """The largest difference of PPL's and SPL's sites, in units of the marginal."""
-    if not ("PPL" in results and "SPL" in results and results["PPL"][0] and results["SPL"][0]):
+def schedules_differ_by(results, rule):
+    """The largest difference of the sites of two schedules, in units of the marginal."""
+    parallel, sequential = results["P" + rule], results["S" + rule]
+    if not (parallel[0] and sequential[0]):
         return 0.0
-    (_, _, one, m, v), (_, _, other, _, _) = results["PPL"], results["SPL"]
+    (_, _, one, m, v), (_, _, other, _, _) = parallel, sequential
     d_tau, d_nu = other.tau - one.tau, other.nu - one.nu
     return max(np.abs(d_tau * v).max(), np.abs((d_nu - m * d_tau) * np.sqrt(v)).max())
 
@@ -102,7 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--joint", action="store_true", help="softmax over all classes at a time")
     parser.add_argument("--settings", type=int, default=50, help="with --joint: how many")
-    parser.add_argument("--methods", default=",".join(METHODS), help="some of PPL,SPL,PEP,SEP,L")
+    parser.add_argument("--methods", default=",".join(METHODS), help=f"some of {','.join(METHODS)}")
     parser.add_argument("--data", default=",".join(NAMES))
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
@@ -124,9 +128,10 @@ def main() -> None:
             f"{method:7s}{likelihood:17s}{converged:6d}/{len(rows):d}{np.median(counts):8.1f}"
             f"{np.percentile(counts, 90):6.0f}{counts.max():6d}"
         )
-    if {"PPL", "SPL"} <= set(methods):
-        worst = max(schedules_differ_by(r) for _, r in outcomes)
-        print(f"largest difference between the sites of PPL and SPL: {worst:.1e}")
+    for rule in ("PL", "CL"):
+        if {"P" + rule, "S" + rule} <= set(methods):
+            worst = max(schedules_differ_by(r, rule) for _, r in outcomes)
+            print(f"largest difference between the sites of P{rule} and S{rule}: {worst:.1e}")
 
 
 if __name__ == "__main__":

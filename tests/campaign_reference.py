@@ -87,12 +87,13 @@ def proposed(rule, likelihood, y, mean, variance, tau, nu, copies):
     if rule == "laplace":
         g, h = mode_response(likelihood, y, mean)
         return -h, -h * mean + g
-    if rule == "ep":
+    m, v = mean, variance
+    if rule in ("ep", "cl"):
         m, v = cavity(mean, variance, tau / copies, nu / copies)
+    if rule == "ep":
         _, g, h = tilted(likelihood, y, m, v)
         rho = -h
     else:
-        m, v = mean, variance
         _, plus, _ = tilted(likelihood, np.ones_like(m), m, v)
         _, minus, _ = tilted(likelihood, -np.ones_like(m), m, v)
         g, rho = np.where(y > 0, plus, minus), -plus * minus

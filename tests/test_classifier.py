@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from postlin import EP, PL, ConvergenceWarning, GPClassifier, infer
 from postlin.likelihoods import NoisyThreshold
+from postlin.rules import REGISTRY as RULES
 from postlin.schedules import Parallel
 
 PAPER = ConstantKernel(10.0) * RBF(1.0) + WhiteKernel(0.1, "fixed")
@@ -49,7 +50,7 @@ def test_learning_reaches_a_stationary_point(fitted):
     assert fitted.converged_
 
 
-@pytest.mark.parametrize("inference", ["pl", "ep", "laplace"])
+@pytest.mark.parametrize("inference", RULES)
 @pytest.mark.parametrize(
     "kernel",
     [PAPER, ConstantKernel(4.0) * RBF(np.full(6, 2.0)) + WhiteKernel(0.1), 2.0 * Matern(2.0, nu=1.5)],
@@ -62,7 +63,7 @@ def test_gradient_of_the_evidence_matches_differences(crab, inference, kernel):
     np.testing.assert_allclose(gradient, numeric, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("inference", ["pl", "ep", "laplace"])
+@pytest.mark.parametrize("inference", RULES)
 def test_gradient_with_folded_noise_matches_differences(crab, inference):
     kernel = 9.0 * RBF(2.0) + WhiteKernel(0.2)
     model = GPClassifier(
@@ -301,7 +302,7 @@ Y2 = np.array([0, 1, 0, 1])
             Y2,
             r"likelihood must be one of 'probit', 'logit', 'noisy_threshold'",
         ),
-        ({"inference": "vb"}, X2, Y2, r"inference must be one of 'pl', 'ep', 'laplace'"),
+        ({"inference": "vb"}, X2, Y2, r"inference must be one of 'pl', 'cl', 'ep', 'laplace'"),
         ({"schedule": "random"}, X2, Y2, r"schedule must be one of 'parallel', 'sequential', 'hybrid'"),
         ({"optimizer": "adam"}, X2, Y2, r"optimizer must be 'fmin_l_bfgs_b'"),
         ({"kernel": "rbf"}, X2, Y2, "kernel must be a scikit-learn kernel"),

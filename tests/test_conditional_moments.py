@@ -6,6 +6,10 @@ from reference import central_difference
 
 import postlin
 from postlin.likelihoods import ConditionalMoments, Probit
+from postlin.rules import REGISTRY
+
+#: The rules that need no density.
+RULES = [name for name, rule in REGISTRY.items() if not rule.needs_density]
 
 
 def gaussian(noise):
@@ -31,12 +35,13 @@ def test_binary_likelihood_by_its_moments_gives_the_binary_formula():
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
-def test_gaussian_observations_give_exact_regression():
+@pytest.mark.parametrize("rule", RULES)
+def test_gaussian_observations_give_exact_regression(rule):
     rng = np.random.default_rng(1)
     x = np.sort(rng.uniform(-3, 3, 25))
     K = 2 * np.exp(-0.5 * (x[:, None] - x) ** 2)
     y = np.sin(x) + 0.3 * rng.standard_normal(25)
-    result = postlin.infer(K, y, likelihood=gaussian(0.09))
+    result = postlin.infer(K, y, likelihood=gaussian(0.09), inference=rule)
     noisy = K + 0.09 * np.eye(25)
     np.testing.assert_allclose(result.mean, K @ np.linalg.solve(noisy, y), atol=1e-8)
     np.testing.assert_allclose(result.covariance, K - K @ np.linalg.solve(noisy, K), atol=1e-8)
@@ -45,13 +50,14 @@ def test_gaussian_observations_give_exact_regression():
     assert result.n_iter <= 3
 
 
-def test_counts_are_explained_and_predicted():
+@pytest.mark.parametrize("rule", RULES)
+def test_counts_are_explained_and_predicted(rule):
     rng = np.random.default_rng(2)
     x = np.linspace(-2, 2, 40)
     rate = np.exp(1 + np.sin(2 * x))
     y = rng.poisson(rate).astype(float)
     K = np.exp(-0.5 * (x[:, None] - x) ** 2 / 0.36) + 1e-6 * np.eye(40)
-    result = postlin.infer(K, y, likelihood=ConditionalMoments(np.exp, np.exp))
+    result = postlin.infer(K, y, likelihood=ConditionalMoments(np.exp, np.exp), inference=rule)
     assert result.converged
     predicted = result.predict_moments(K, K.diagonal().copy())
     assert np.corrcoef(predicted.mean, rate)[0, 1] > 0.8
@@ -67,18 +73,44 @@ def test_prediction_matches_monte_carlo():
     assert predicted.variance[0] == pytest.approx(counts.var(), rel=2e-2)
 
 
-def test_evidence_gradient_matches_differences():
+@pytest.mark.parametrize("rule", RULES)
+def test_the_evidence_is_that_of_the_linearised_model(rule):
+    """log N(y; A μ + b, A K A + Ω): PL takes (A, b, Ω) at the marginals, CL at the cavities."""
+    rng = np.random.default_rng(5)
+    x, likelihood = rng.uniform(-2, 2, 12), ConditionalMoments(np.exp, np.exp)
+    y, K = rng.poisson(np.exp(np.sin(x))).astype(float), np.exp(-0.5 * (x[:, None] - x) ** 2)
+    found = postlin.infer(K, y, likelihood=likelihood, inference=rule, prior_mean=0.2, tol=1e-11)
+    m, v = found.mean, found.variance
+    if rule == "cl":
+        m, v = (m - v * found.sites.nu) / (1 - v * found.sites.tau), v / (1 - v * found.sites.tau)
+    s = likelihood.linearise(m, v)
+    error = y - (s.mean + s.slope * (0.2 - m))
+    covariance = s.slope[:, None] * K * s.slope + np.diag(s.variance - s.slope**2 * v)
+    _, log_det = np.linalg.slogdet(2 * np.pi * covariance)
+    expected = -0.5 * error @ np.linalg.solve(covariance, error) - 0.5 * log_det
+    assert found.log_evidence == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_evidence_gradient_matches_differences(rule, weighted):
     rng = np.random.default_rng(4)
     x = rng.uniform(-2, 2, 15)
     y = rng.poisson(np.exp(np.sin(x))).astype(float)
     squared = (x[:, None] - x) ** 2
+    weights = rng.uniform(0.3, 3, 15) if weighted else None
 
     def covariance(theta):
         return np.exp(theta[0] - 0.5 * squared / np.exp(2 * theta[1])) + 0.05 * np.eye(15)
 
     def infer(theta):
         return postlin.infer(
-            covariance(theta), y, likelihood=ConditionalMoments(np.exp, np.exp), tol=1e-11
+            covariance(theta),
+            y,
+            likelihood=ConditionalMoments(np.exp, np.exp),
+            inference=rule,
+            weights=weights,
+            tol=1e-11,
         )
 
     theta = np.array([-0.3, 0.2])
@@ -95,7 +127,7 @@ def _kernel_slopes(covariance, theta, step=1e-6):
 
 
 @pytest.mark.parametrize("inference", ["ep", "laplace"])
-def test_only_pl_can_use_it(inference):
+def test_rules_that_need_a_density_cannot_use_it(inference):
     with pytest.raises(ValueError, match="needs a density"):
         postlin.infer(np.eye(2), np.ones(2), likelihood=gaussian(1.0), inference=inference)
 

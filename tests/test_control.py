@@ -9,6 +9,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from postlin import ConvergenceWarning, Evaluation, GPClassifier, NotPositiveDefiniteError
 from postlin.likelihoods import NoisyThreshold
+from postlin.rules import REGISTRY as RULES
 
 KERNEL = ConstantKernel(10.0) * RBF(1.0) + WhiteKernel(0.1, "fixed")
 NAMES = ["k1__k1__constant_value", "k1__k2__length_scale"]
@@ -41,7 +42,7 @@ class Watch:
 
 
 @pytest.mark.parametrize("optimizer", ["bfgs", "fmin_l_bfgs_b"])
-@pytest.mark.parametrize("inference", ["pl", "ep", "laplace"])
+@pytest.mark.parametrize("inference", RULES)
 def test_a_callback_sees_every_evaluation_in_order(two, optimizer, inference):
     watch = Watch()
     model = GPClassifier(KERNEL, inference=inference, optimizer=optimizer, callback=watch).fit(*two)

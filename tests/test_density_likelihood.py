@@ -12,6 +12,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 import postlin
 from postlin import GPClassifier
 from postlin.likelihoods import DensityLikelihood, Jet, Logit, NoisyThreshold, Probit, WithNoise
+from postlin.rules import REGISTRY as RULES
 
 STEEPNESS = 1000.0
 TOLERANCE = (1e-9, 1e-9, 1e-9, 1e-7, 1e-7)
@@ -210,7 +211,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("rule", ["pl", "ep", "laplace"])
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(("own", "exact"), PAIRS, ids=[*IDS[:3], "noise"])
 def test_inference_is_that_of_the_closed_form(data, own, exact, rule):
     crab = data("crab", 40)
@@ -234,7 +235,7 @@ def test_other_schedules_work_too(data, schedule):
     assert evidence[0] == pytest.approx(evidence[1], abs=1e-7)
 
 
-@pytest.mark.parametrize("rule", ["pl", "ep", "laplace"])
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
     "own", [PROBIT, CAUCHIT, FLIPPED, UnevenLogLog()], ids=["probit", *IDS[3:5], "log-log"]
 )

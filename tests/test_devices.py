@@ -208,7 +208,7 @@ def test_sweeps_are_for_the_cpu(schedule, put, data, K):
         postlin.infer(put(K), y, schedule=schedule)
 
 
-@pytest.mark.parametrize("rule", ["pl", "ep"])
+@pytest.mark.parametrize("rule", ["pl", "cl", "ep"])
 def test_no_sweeps_are_advised_where_there_are_none(rule, put, data, K):
     _, y = data
     for matrix, advised in ((K, True), (put(K), False)):

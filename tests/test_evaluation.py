@@ -21,7 +21,7 @@ from postlin.workbench.evaluation.folds import (
     run,
     run_fold,
 )
-from postlin.workbench.evaluation.methods import LIKELIHOODS, METHODS, make_classifier, possible
+from postlin.workbench.evaluation.methods import ALL_METHODS, LIKELIHOODS, make_classifier, possible
 from postlin.workbench.evaluation.scores import Cell, group, summarise
 from postlin.workbench.paper.results import PAPER, SETS, compare
 
@@ -76,7 +76,7 @@ def test_one_value_has_no_standard_error():
 
 @pytest.mark.parametrize("protocol", ["converged", "paper"])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ALL_METHODS)
 def test_every_method_runs_under_both_protocols(method, likelihood, protocol):
     if not possible(method, likelihood):
         return

@@ -11,6 +11,7 @@ import postlin
 from postlin import EP, ConvergenceWarning, GPClassifier, NegativeSiteWarning
 from postlin.learning.models import ExactModel
 from postlin.likelihoods import NoisyThreshold, Probit
+from postlin.rules import REGISTRY as RULES
 from postlin.rules.sites import Sites
 
 OURS = (ConvergenceWarning, NegativeSiteWarning)
@@ -31,7 +32,7 @@ def same_row(variance, **options):
     return heard(lambda: postlin.infer(np.full((6, 6), variance), y, weights=w, **options))
 
 
-@pytest.mark.parametrize("inference", ["pl", "ep", "laplace"])
+@pytest.mark.parametrize("inference", RULES)
 @pytest.mark.parametrize("variance", 10.0 ** np.arange(4, 16))
 def test_what_has_converged_has_the_right_evidence(inference, variance):
     """Under a rank-one prior the posterior has a limit, and the evidence falls by ½ log variance."""
@@ -44,7 +45,7 @@ def test_what_has_converged_has_the_right_evidence(inference, variance):
         assert found.log_evidence == pytest.approx(expected, rel=2e-6)
 
 
-@pytest.mark.parametrize("inference", ["pl", "ep", "laplace"])
+@pytest.mark.parametrize("inference", RULES)
 @pytest.mark.parametrize("schedule", ["parallel", "sequential"])
 def test_numbers_stay_finite_where_rounding_leaves_no_digit(inference, schedule):
     for seed in range(6):
@@ -62,7 +63,7 @@ def test_numbers_stay_finite_where_rounding_leaves_no_digit(inference, schedule)
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "logit", "noisy_threshold"])
-@pytest.mark.parametrize("inference", ["pl", "ep", EP("clamp")], ids=str)
+@pytest.mark.parametrize("inference", ["pl", "cl", "ep", EP("clamp")], ids=str)
 def test_weights_of_all_sizes(likelihood, inference):
     rng = np.random.default_rng(2)
     x = rng.normal(size=9)

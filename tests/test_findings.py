@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 
 from postlin import EP, ConvergenceWarning, GPClassifier
 from postlin.likelihoods import NoisyThreshold
+from postlin.rules import REGISTRY as RULES
 
 PAPER = ConstantKernel(10.0) * RBF(1.0) + WhiteKernel(0.1, "fixed")
 SMOOTH = ConstantKernel(10.0) * RBF(2.0)
@@ -39,7 +40,7 @@ def refitted(model, X, y, rows):
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "logit", NoisyThreshold(0.05)])
-@pytest.mark.parametrize("inference", ["pl", "ep", "laplace"])
+@pytest.mark.parametrize("inference", RULES)
 @pytest.mark.parametrize("fold_noise", [False, True])
 def test_leave_one_out_is_refitting(crab, likelihood, inference, fold_noise):
     if inference == "laplace" and isinstance(likelihood, NoisyThreshold) and not fold_noise:
@@ -55,7 +56,7 @@ def test_leave_one_out_is_refitting(crab, likelihood, inference, fold_noise):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["crab", "thyroid"])
-@pytest.mark.parametrize("inference", ["pl", "ep"])
+@pytest.mark.parametrize("inference", ["pl", "cl", "ep"])
 @pytest.mark.parametrize("likelihood", ["probit", "noisy_threshold"])
 def test_leave_one_out_is_refitting_on_whole_data(data, name, inference, likelihood):
     """All rows, at hyperparameters learned from all of them."""

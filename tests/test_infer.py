@@ -7,7 +7,7 @@ import pytest
 from reference import dense_posterior, density, integrate
 
 import postlin
-from postlin import EP, PL, ConvergenceWarning, Laplace, NegativeSiteWarning, Sites
+from postlin import CL, EP, PL, ConvergenceWarning, Laplace, NegativeSiteWarning, Sites
 from postlin.inference.exact.problem import ExactProblem
 from postlin.likelihoods import REGISTRY as LIKELIHOODS
 from postlin.likelihoods import NoisyThreshold, Probit, WithNoise
@@ -30,13 +30,14 @@ def expected_site(rule, likelihood, y, m, v, tau, nu):
         p = [np.log(density(likelihood, y, m + k * step)) for k in (-1, 0, 1)]
         slope, curvature = (p[2] - p[0]) / (2 * step), -(p[2] - 2 * p[1] + p[0]) / step**2
         return curvature, curvature * m + slope
-    if rule == "pl":
+    v_c = 1 / (1 / v - tau)
+    m_c = v_c * (m / v - nu)
+    if rule in ("pl", "cl"):
+        m, v = (m, v) if rule == "pl" else (m_c, v_c)
         alpha = integrate(lambda f: density(likelihood, 1, f), m, v)
         A = integrate(lambda f: (f - m) * 2 * density(likelihood, 1, f), m, v) / v
         omega = 4 * alpha * (1 - alpha) - A**2 * v
         return A**2 / omega, A * (y - (2 * alpha - 1 - A * m)) / omega
-    v_c = 1 / (1 / v - tau)
-    m_c = v_c * (m / v - nu)
     z = integrate(lambda f: density(likelihood, y, f), m_c, v_c)
     mean = integrate(lambda f: f * density(likelihood, y, f), m_c, v_c) / z
     variance = integrate(lambda f: (f - mean) ** 2 * density(likelihood, y, f), m_c, v_c) / z
@@ -90,16 +91,20 @@ def test_schedules_reach_the_same_point(data, rule, likelihood, variance, length
 @pytest.mark.parametrize("likelihood", sorted(LIKELIHOODS))
 @pytest.mark.parametrize("length_scale", [0.1, 2.0, 30.0])
 @pytest.mark.parametrize("variance", [1e-2, 1e2, 1e4])
-@pytest.mark.parametrize("name", ["crab", "thyroid", "ionosphere"])
-def test_pl_converges_where_plain_iteration_does_not(data, name, variance, length_scale, likelihood):
+@pytest.mark.parametrize(
+    ("rule", "name"), [*(("pl", name) for name in ("crab", "thyroid", "ionosphere")), ("cl", "thyroid")]
+)
+def test_linearisation_converges_where_plain_iteration_does_not(
+    data, rule, name, variance, length_scale, likelihood
+):
     K = data(name).covariance(variance, length_scale)
-    result = postlin.infer(K, data(name).y, likelihood=likelihood)
+    result = postlin.infer(K, data(name).y, likelihood=likelihood, inference=rule)
     assert result.converged
     assert result.n_factorisations <= 60
     assert np.isfinite(result.log_evidence)
 
 
-@pytest.mark.parametrize("rule", [PL(), EP()])
+@pytest.mark.parametrize("rule", [PL(), CL(), EP()])
 @pytest.mark.parametrize("likelihood", sorted(LIKELIHOODS))
 @pytest.mark.parametrize("block", [3, 16, 64])
 def test_blocked_sweeps_equal_site_by_site(data, rule, likelihood, block):
@@ -202,11 +207,12 @@ def test_prior_mean_moves_the_posterior():
     assert postlin.infer(K, y, prior_mean=1.0).log_evidence != result.log_evidence
 
 
+@pytest.mark.parametrize("rule", ["pl", "cl"])
 @pytest.mark.parametrize("likelihood", sorted(LIKELIHOODS))
-def test_pl_sites_are_positive_and_the_posterior_is_narrower_than_the_prior(data, likelihood):
+def test_sites_are_positive_and_the_posterior_is_narrower_than_the_prior(data, likelihood, rule):
     ionosphere = data("ionosphere", 80)
     K = ionosphere.covariance(50.0, 4.0)
-    result = postlin.infer(K, ionosphere.y, likelihood=likelihood)
+    result = postlin.infer(K, ionosphere.y, likelihood=likelihood, inference=rule)
     assert (result.sites.tau >= 0).all()
     assert np.linalg.eigvalsh(result.covariance)[0] > 0
     assert (result.variance <= K.diagonal()).all()
@@ -223,7 +229,7 @@ def test_noise_folded_in_makes_laplace_possible():
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "logit"])
-@pytest.mark.parametrize("rule", ["pl", "ep"])
+@pytest.mark.parametrize("rule", ["pl", "cl", "ep"])
 def test_folding_noise_changes_little_for_smooth_likelihoods(data, rule, likelihood):
     crab = data("crab", 60)
     whole = postlin.infer(crab.covariance(4.0, 2.0, 0.1), crab.y, likelihood=likelihood, inference=rule)
@@ -383,28 +389,30 @@ def test_one_or_two_points_are_enough(rule, likelihood, n):
     assert postlin.infer(4 * np.eye(n), np.ones(n), likelihood=likelihood, inference=rule).converged
 
 
-def test_identical_points_are_no_trouble():
+@pytest.mark.parametrize("rule", ["pl", "cl"])
+def test_identical_points_are_no_trouble(rule):
     K = np.full((20, 20), 100.0)
     y = np.tile([1.0, -1.0], 10)
     for likelihood in ("probit", "logit"):
-        assert postlin.infer(K, y, likelihood=likelihood).converged
+        assert postlin.infer(K, y, likelihood=likelihood, inference=rule).converged
 
 
-def test_a_problem_without_a_fixed_point_is_flagged():
-    """Contradictory labels at one latent value: each step of PL shrinks its variance further."""
+@pytest.mark.parametrize("rule", ["pl", "cl"])
+def test_a_problem_without_a_fixed_point_is_flagged(rule):
+    """Contradictory labels at one latent value: each step shrinks its variance further."""
+    K, y = np.full((20, 20), 100.0), np.tile([1.0, -1.0], 10)
     with pytest.warns(ConvergenceWarning):
-        result = postlin.infer(
-            np.full((20, 20), 100.0), np.tile([1.0, -1.0], 10), likelihood="noisy_threshold"
-        )
+        result = postlin.infer(K, y, likelihood="noisy_threshold", inference=rule)
     assert not result.converged
     assert np.isfinite(result.log_evidence)
 
 
+@pytest.mark.parametrize("rule", ["pl", "cl"])
 @pytest.mark.parametrize("scale", [1e-12, 1e12])
-def test_extreme_scales_give_finite_results(data, scale):
+def test_extreme_scales_give_finite_results(data, scale, rule):
     crab = data("crab", 40)
     K = scale * crab.covariance(1.0, 1.0)
     for likelihood in LIKELIHOODS:
-        result = postlin.infer(K, crab.y, likelihood=likelihood)
+        result = postlin.infer(K, crab.y, likelihood=likelihood, inference=rule)
         assert np.isfinite(result.log_evidence)
         assert np.isfinite(result.evidence_gradient()).all()

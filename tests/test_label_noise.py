@@ -61,7 +61,9 @@ KERNELS = {
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("rule", ["pl", "ep", "laplace", PL(evidence_order=10), EP(evidence_order=10)])
+@pytest.mark.parametrize(
+    "rule", ["pl", "cl", "ep", "laplace", PL(evidence_order=10), EP(evidence_order=10)]
+)
 @pytest.mark.parametrize("fold_noise", [False, True])
 def test_the_gradient_has_the_rate_too(data, kernel, rule, fold_noise):
     if rule == "laplace" and not fold_noise:

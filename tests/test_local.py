@@ -14,7 +14,7 @@ from postlin.inference.local.problems import LocalProblems
 from postlin.inference.local.solver import solve
 from postlin.likelihoods import DensityLikelihood, Logit, NoisyThreshold, Probit, WithNoise
 from postlin.linalg import threads
-from postlin.rules import EP, PL, Laplace
+from postlin.rules import CL, EP, PL, Laplace
 from postlin.rules.sites import Sites
 
 
@@ -36,7 +36,7 @@ LIKELIHOODS = {
 }
 CASES = [
     (rule, name)
-    for rule in (PL(), EP(), Laplace())
+    for rule in (PL(), CL(), EP(), Laplace())
     for name in LIKELIHOODS
     if not (isinstance(rule, Laplace) and name == "threshold")
 ]
@@ -133,7 +133,7 @@ def test_gradients_of_scores_equal_differences(rule, name):
         )
 
 
-@pytest.mark.parametrize("rule", [PL(), EP(), Laplace()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [PL(), CL(), EP(), Laplace()], ids=lambda rule: rule.name)
 def test_a_row_of_weight_w_counts_as_w_rows(rule):
     weights = np.array([[1.0, 3.0, 0.0, 2.0]])
     once = replace(some_problems(Probit(), rule, n=1, k=4, noise=0.0), weights=weights)
@@ -152,7 +152,7 @@ def test_a_row_of_weight_w_counts_as_w_rows(rule):
     np.testing.assert_allclose(found.variance[:, -1], reference.variance[:, -1], rtol=1e-7)
 
 
-@pytest.mark.parametrize("rule", [PL(), EP(), Laplace()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [PL(), CL(), EP(), Laplace()], ids=lambda rule: rule.name)
 def test_rows_of_a_weight_share_the_latent_function_and_not_the_white_noise(rule):
     weights, noise = np.array([[1.0, 3.0, 0.5, 2.0]]), 0.7
 
@@ -212,7 +212,7 @@ def part(problems, rows):
     )
 
 
-@pytest.mark.parametrize("rule", [PL(), EP(), Laplace()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [PL(), CL(), EP(), Laplace()], ids=lambda rule: rule.name)
 @pytest.mark.parametrize("name", ["probit", "logit", "threshold", "folded"])
 def test_hostile_problems_converge_or_are_marked_whatever_the_batch(rule, name, monkeypatch):
     if rule.name == "laplace" and name == "threshold":
@@ -282,7 +282,7 @@ def test_a_warm_start_saves_factorisations_and_changes_nothing():
     np.testing.assert_allclose(lost.mean, cold.mean, atol=1e-7)
 
 
-@pytest.mark.parametrize("rule", [PL(), EP(), Laplace()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [PL(), CL(), EP(), Laplace()], ids=lambda rule: rule.name)
 def test_torch_gives_the_numbers_of_numpy(rule):
     torch = pytest.importorskip("torch")
     problems = hostile(Probit(), rule, 30, 6, seed=1)

@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from postlin import GPClassifier
 from postlin.estimator.strategies import couple
+from postlin.rules import REGISTRY as RULES
 
 STRATEGIES = ("one_vs_rest", "one_vs_one")
 KERNEL = 4.0 * RBF(1.5) + WhiteKernel(0.1, "fixed")
@@ -216,7 +217,7 @@ def test_evidence_of_many_classes_can_be_written_into_the_kernels(waves):
 
 
 @pytest.mark.parametrize("kind", STRATEGIES)
-@pytest.mark.parametrize("inference", ["pl", "ep", "laplace"])
+@pytest.mark.parametrize("inference", RULES)
 def test_leave_one_out_is_refitting(iris, kind, inference):
     """Every row left out in turn at fixed hyperparameters, within 0.01."""
     X, y = iris[0][:45], iris[1][:45]
@@ -322,7 +323,7 @@ def test_an_unknown_strategy_is_refused(waves):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", STRATEGIES)
-@pytest.mark.parametrize("inference", ["pl", "ep"])
+@pytest.mark.parametrize("inference", ["pl", "cl", "ep"])
 def test_leave_one_out_is_refitting_on_all_of_wine(kind, inference):
     bunch = load_wine()
     X, y = StandardScaler().fit_transform(bunch.data), bunch.target

@@ -215,7 +215,7 @@ def random_problem(seed):
     options = {
         "kernel": variance * shape + of_noise,
         "likelihood": ["probit", "logit"][seed % 2],
-        "inference": ["pl", "ep", "laplace"][seed % 3],
+        "inference": ["pl", "ep", "laplace", "cl"][seed % 4],
         "multi_class": ["one_vs_rest", "one_vs_one"][seed % 2],
         "inducing": [None, 3, "auto"][seed % 3] if len(np.unique(X, axis=0)) > 3 else None,
     }

@@ -5,7 +5,7 @@ import pytest
 from reference import density, integrate
 
 from postlin.likelihoods import REGISTRY
-from postlin.rules.binary import EP, PL, Laplace
+from postlin.rules.binary import CL, EP, PL, Laplace
 from postlin.rules.sites import SiteView
 
 NAMES = sorted(REGISTRY)
@@ -95,7 +95,9 @@ def test_laplace_takes_slope_and_curvature_of_the_log_density(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("rule", [PL(), EP(), EP("clamp"), EP("skip"), EP("small_variance"), Laplace()])
+@pytest.mark.parametrize(
+    "rule", [PL(), CL(), EP(), EP("clamp"), EP("skip"), EP("small_variance"), Laplace()]
+)
 def test_jacobians_match_differences(rule, name):
     likelihood = REGISTRY[name]()
     if isinstance(rule, Laplace) and name == "noisy_threshold":

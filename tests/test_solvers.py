@@ -17,6 +17,7 @@ from postlin.learning.search import Search
 from postlin.likelihoods import Probit
 from postlin.linalg.krylov import gmres
 from postlin.linalg.minimise import Worth, _updated, minimise
+from postlin.rules import REGISTRY as RULES
 from postlin.rules.binary import PL
 from postlin.schedules import Parallel
 
@@ -279,7 +280,7 @@ def test_extrapolation_leaves_negative_sites_alone_and_starts_from_what_is_given
     assert predicted.tau[1] == pytest.approx(2.0**1.5)
 
 
-@pytest.mark.parametrize("inference", ["pl", "ep", "laplace"])
+@pytest.mark.parametrize("inference", RULES)
 def test_evidence_of_rough_inference_is_corrected_to_second_order(data, inference):
     d = data("thyroid", 80)
     exact = postlin.infer(d.covariance(100.0, 2.0), d.y, inference=inference, tol=1e-12)

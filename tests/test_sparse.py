@@ -32,7 +32,7 @@ from postlin.learning.sparse_model import SparseModel
 from postlin.learning.training import train
 from postlin.likelihoods import Logit, NoisyThreshold, Probit
 from postlin.linalg.triangles import Triangle
-from postlin.rules.binary import EP, PL, Laplace
+from postlin.rules.binary import CL, EP, PL, Laplace
 from postlin.streaming.chunks import Chunk
 from postlin.streaming.views import ArrayRows
 
@@ -41,12 +41,14 @@ METHODS = {
     "probit pl": (Probit(), PL()),
     "logit pl": (Logit(), PL()),
     "threshold pl": (NoisyThreshold(0.05, (0.001, 0.4)), PL()),
+    "probit cl": (Probit(), CL()),
+    "threshold cl": (NoisyThreshold(0.05, (0.001, 0.4)), CL()),
     "probit ep": (Probit(), EP()),
     "threshold ep": (NoisyThreshold(0.05, (0.001, 0.4)), EP()),
     "probit laplace": (Probit(), Laplace()),
     "paper's evidence": (Probit(), PL(evidence_order=10)),
 }
-SMALL = ["probit pl", "threshold pl", "probit ep", "probit laplace"]
+SMALL = ["probit pl", "threshold pl", "threshold cl", "probit ep", "probit laplace"]
 
 
 def whole(data):
@@ -103,28 +105,30 @@ def test_fewer_points_give_the_posterior_of_their_covariance(data, method):
     )
 
 
+@pytest.mark.parametrize("rule", [CL(), EP()], ids=lambda rule: rule.name)
 @pytest.mark.parametrize("likelihood", [Probit(), Logit()])
 @pytest.mark.parametrize("variance", [1e9, 1e12])
-def test_ep_has_proper_cavities_where_few_points_explain_all_rows(likelihood, variance):
+def test_cavities_are_proper_where_few_points_explain_all_rows(likelihood, variance, rule):
     """Few points and a large variance: on the way the own site of a row outweighs all others."""
     rng = np.random.default_rng(147)
     X = rng.normal(size=(30, 2))
     y = np.where(X[:, 0] + 0.5 * rng.normal(size=30) > 0, 1.0, -1.0)
     kernel, Z = ConstantKernel(variance) * RBF(10.0) + WhiteKernel(1e-6), X[:4]
-    found = SparseModel(ArrayRows(X, y), Z, EP(), tol=1e-9).infer(Hyperparameters(kernel, likelihood))
-    dense = postlin.infer(fitc(kernel, X, Z, 1e-6), y, likelihood=likelihood, inference="ep")
+    found = SparseModel(ArrayRows(X, y), Z, rule, tol=1e-9).infer(Hyperparameters(kernel, likelihood))
+    dense = postlin.infer(fitc(kernel, X, Z, 1e-6), y, likelihood=likelihood, inference=rule)
     assert found.converged
     assert not found.improper
     assert found.log_evidence == pytest.approx(dense.log_evidence, abs=1e-5)
 
 
+@pytest.mark.parametrize("rule", [CL(), EP()], ids=lambda rule: rule.name)
 @pytest.mark.parametrize("likelihood", [Probit(), Logit(), NoisyThreshold()])
-def test_every_cavity_of_ep_is_proper_whatever_the_moments(likelihood):
+def test_every_cavity_is_proper_whatever_the_moments(likelihood, rule):
     rng, n = np.random.default_rng(0), 1500
     s, lam = 10.0 ** rng.uniform(-14, 14, size=(2, n))
     mu = rng.normal(size=n) * np.sqrt(s + lam) * 10.0 ** rng.uniform(-2, 2, n)
     moments = RowMoments(mu, s, lam, np.where(rng.random(n) < 0.5, 1.0, rng.random(n)))
-    sites, _ = Method(likelihood, EP()).solve(np.sign(rng.normal(size=n)), moments)
+    sites, _ = Method(likelihood, rule).solve(np.sign(rng.normal(size=n)), moments)
     view = moments.view(sites)
     assert (view.gap > 0).all()
     assert (view.variance > 0).all()
@@ -419,7 +423,7 @@ class TestRectangles:
     lam=st.floats(0, 1e3),
     q=st.floats(0.01, 1.0),
     y=st.sampled_from([-1.0, 1.0]),
-    method=st.sampled_from(["probit pl", "threshold pl", "logit pl", "probit laplace"]),
+    method=st.sampled_from(["probit pl", "threshold pl", "threshold cl", "logit pl", "probit laplace"]),
 )
 @example(mu=-59.0, s=1.0, lam=720.0, q=0.703125, y=1.0, method="threshold pl")
 @settings(max_examples=200, deadline=None)

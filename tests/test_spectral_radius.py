@@ -6,6 +6,7 @@ import pytest
 import postlin
 from postlin import Sites
 from postlin.inference.exact.problem import ExactMap
+from postlin.rules import REGISTRY as RULES
 from postlin.schedules import Parallel
 
 SETTINGS = [
@@ -48,7 +49,7 @@ def test_rate_of_the_plain_iteration_is_the_radius(data):
     assert rate == pytest.approx(radius, rel=0.05)
 
 
-@pytest.mark.parametrize("rule", ["pl", "ep", "laplace"])
+@pytest.mark.parametrize("rule", RULES)
 def test_products_agree_with_the_matrix_written_out_and_with_differences(data, rule):
     d = data("crab", 30)
     result = postlin.infer(d.covariance(4.0, 1.5), d.y, inference=rule, likelihood="logit")

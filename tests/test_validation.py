@@ -44,7 +44,7 @@ Y = np.array([1.0, -1.0])
             {"likelihood": "gauss"},
             "likelihood must be one of 'probit', 'logit', 'noisy_threshold'",
         ),
-        (GOOD, Y, {"inference": None}, "inference must be one of 'pl', 'ep', 'laplace'"),
+        (GOOD, Y, {"inference": None}, "inference must be one of 'pl', 'cl', 'ep', 'laplace'"),
         (GOOD, Y, {"schedule": 5}, "schedule must be one of 'parallel', 'sequential', 'hybrid'"),
     ],
 )

@@ -355,9 +355,11 @@ def test_too_many_particles_are_refused_before_any_work():
 
 
 def test_every_rule_is_verified_or_refused_in_a_sentence():
-    assert set(rules.REGISTRY) == {"pl", "ep", "laplace"}
-    with pytest.raises(ValueError, match=r"verify cannot start from a Laplace fit, .*='pl' or 'ep'"):
+    assert set(rules.REGISTRY) == {"pl", "cl", "ep", "laplace"}
+    with pytest.raises(ValueError, match=r"cannot start from a Laplace fit, .*='pl', 'cl' or 'ep'"):
         fitted(6, inference="laplace").verify()
+    one, other = (fitted(6, inference=rule).verify(random_state=0) for rule in ("pl", "cl"))
+    assert_true(one.log_evidence, other.log_evidence, one.log_evidence_sd)
 
 
 def test_fits_without_an_exact_posterior_to_compare_with_are_refused():

@@ -1,4 +1,4 @@
-"""Gaussian process classification by posterior linearisation, with Laplace and EP beside it."""
+"""Gaussian process classification by posterior linearisation, with CL, EP and Laplace beside it."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from postlin.inference.infer import infer
 from postlin.inference.result import Approximation
 from postlin.learning.hyperprior import ARDPrior
 from postlin.learning.search import Evaluation
-from postlin.rules import EP, PL, Laplace
+from postlin.rules import CL, EP, PL, Laplace
 from postlin.rules.sites import Sites
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev0"
 
 __all__ = [
+    "CL",
     "EP",
     "PL",
     "ARDPrior",

@@ -34,7 +34,7 @@ _FEATURES = ("n_features_in_", "feature_names_in_")
 
 
 class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Gaussian process classification by posterior linearisation, EP or Laplace.
+    """Gaussian process classification by posterior or cavity linearisation, EP or Laplace.
 
     Parameters that scikit-learn's ``GaussianProcessClassifier`` has too mean the same here.
 
@@ -46,10 +46,11 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
     likelihood : {"probit", "logit", "noisy_threshold"} or a likelihood object
         How a label depends on its latent value: p(y|f). ``NoisyThreshold(epsilon_bounds=(low, high))``
         learns its label-noise rate too.
-    inference : {"pl", "ep", "laplace"} or a rule object with options
+    inference : {"pl", "cl", "ep", "laplace"} or a rule object with options
         How the Gaussian site of each label is set: by posterior linearisation (statistical linear
-        regression at the posterior marginal), expectation propagation (moment matching at the cavity)
-        or Laplace's method (curvature at the mode).
+        regression at the posterior marginal), cavity linearisation (the same at the cavity),
+        expectation propagation (moment matching at the cavity) or Laplace's method (curvature at the
+        mode).
     schedule : {"parallel", "sequential", "hybrid"} or a schedule object with options
         In which order sites are updated: all from one posterior, one after another with the posterior
         updated in between, or first one after another and then all at once.

@@ -47,10 +47,11 @@ def infer(
         Labels −1 and +1; any real numbers for ``ConditionalMoments``.
     likelihood : "probit", "logit", "noisy_threshold" or a likelihood object
         How a label depends on its latent value: p(y|f).
-    inference : "pl", "ep", "laplace" or a rule object with options
+    inference : "pl", "cl", "ep", "laplace" or a rule object with options
         How the Gaussian site of each label is set: by posterior linearisation (statistical linear
-        regression at the posterior marginal), expectation propagation (moment matching at the cavity)
-        or Laplace's method (curvature at the mode).
+        regression at the posterior marginal), cavity linearisation (the same at the cavity),
+        expectation propagation (moment matching at the cavity) or Laplace's method (curvature at the
+        mode).
     schedule : "parallel", "sequential", "hybrid" or a schedule object with options
         In which order sites are updated: all from the same posterior, one after another with the
         posterior updated in between, or first one after another and then all at once.

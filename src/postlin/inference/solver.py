@@ -19,8 +19,6 @@ from postlin.linalg.threads import keep_freed_memory
 from postlin.rules.sites import Sites
 from postlin.schedules import Schedule
 
-#: Newton's method is used where the residual is below this.
-_NEWTON_BELOW = 0.45
 #: A warm start with a larger residual than this is no better than a cold one.
 _WORTHWHILE = 1.0
 #: The longest pseudo-time after a failed Newton step, and the one beyond which steps are Newton's.
@@ -94,13 +92,14 @@ class _Search(Generic[I]):
     def run(self, start: Sites | None) -> I:
         """The iterate after strides and Newton steps to the tolerance."""
         warm = self._warm_start(start)
-        is_newton = self.problem.rule.is_newton and not self.schedule.sweeps
+        rule = self.problem.rule
+        is_newton = rule.is_newton and not self.schedule.sweeps
         iterate = self._climb(warm) if is_newton else warm
         if iterate is None:
             iterate = self._warmed_up(self._accept(self._from_nothing()))
         sweeps_due = 0 if warm else self.schedule.least_sweeps
         while not self.done(iterate) and self._may_go_on:
-            near = iterate.size < _NEWTON_BELOW and self.n_sweeps >= sweeps_due
+            near = iterate.size < rule.newton_below and self.n_sweeps >= sweeps_due
             new = self._newton(iterate) if near else None
             new = new or (self._stride(iterate) if self._may_go_on else None)
             if new is None:
@@ -148,8 +147,9 @@ class _Search(Generic[I]):
 
     def _warmed_up(self, iterate: I) -> I:
         """The iterate after at most ``rule.warm_up`` cautious steps towards a small residual."""
-        for _ in range(self.problem.rule.warm_up):
-            if iterate.size < _NEWTON_BELOW or not self._may_go_on:
+        rule = self.problem.rule
+        for _ in range(rule.warm_up):
+            if iterate.size < rule.newton_below or not self._may_go_on:
                 break
             iterate = self._accept(self._cautious_step(iterate, 0.5) or iterate)
         return iterate

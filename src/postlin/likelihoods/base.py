@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from postlin._typing import Array
+from postlin._typing import Array, override
 
 
 class Response(NamedTuple):
@@ -117,6 +117,17 @@ class Likelihood(ABC):
         return []
 
     @abstractmethod
+    def log_average(self, y: Array, m: Array, v: Array) -> tuple[Array, Array, Array]:
+        """log Z_y, the log probability (density) of y for f ~ N(m, v), and its derivatives by m and v.
+
+        Where only conditional moments are known, it is that of the Gaussian with the moments of y.
+        """
+
+    def density_changes(self, y: Array, m: Array, v: Array) -> list[Change]:
+        """Derivatives of log Z_y, its slope and its curvature −h_y by each of ``parameters``."""
+        return []
+
+    @abstractmethod
     def check_targets(self, y: Array) -> None:
         """Raise ``ValueError`` if y holds values that this likelihood cannot produce."""
 
@@ -172,8 +183,13 @@ class BinaryLikelihood(Likelihood):
         """Derivatives of log Z, g and h of both labels by each of ``parameters``."""
         return []
 
+    @override
+    def log_average(self, y: Array, m: Array, v: Array) -> tuple[Array, Array, Array]:
+        jet = self.jet(y, m, v)
+        return jet.log_z, jet.g, jet.log_z_by_v
+
+    @override
     def density_changes(self, y: Array, m: Array, v: Array) -> list[Change]:
-        """Derivatives of log Z_y, its slope and its curvature −h_y by each of ``parameters``."""
         positive = np.asarray(y) > 0
         chosen = (np.where(positive, plus, minus) for plus, minus in self.jet_changes(m, v))
         return [Change(log_z, g, -h) for log_z, g, h in chosen]

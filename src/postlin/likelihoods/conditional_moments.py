@@ -31,10 +31,10 @@ class Regression(NamedTuple):
 class ConditionalMoments(Likelihood):
     """E[y|f] = ``mean(f)`` and Var[y|f] = ``variance(f)``; y may be any real number.
 
-    Only posterior linearisation can use this likelihood, since p(y|f) is not known. The evidence is the
-    Gaussian log p̂(D) of the paper, and predictions are the mean and the variance of y. Both functions
-    take and return arrays. Expectations are sums over nodes at most ``resolution`` apart; make it
-    smaller for functions that change within a distance of one or less.
+    Only posterior and cavity linearisation can use this likelihood, since p(y|f) is not known. The
+    evidence is the Gaussian log p̂(D) of the paper, and predictions are the mean and the variance of y.
+    Both functions take and return arrays. Expectations are sums over nodes at most ``resolution``
+    apart; make it smaller for functions that change within a distance of one or less.
 
     >>> import numpy as np
     >>> from postlin.likelihoods import ConditionalMoments
@@ -103,6 +103,17 @@ class ConditionalMoments(Likelihood):
         by_m = by_omega * omega_by_m + by_error * s.slope_by_m * m
         by_v = by_omega * omega_by_v + by_error * (s.slope_by_v * m - 0.5 * s.slope_by_m)
         return -0.5 * np.log(2 * np.pi * omega) - 0.5 * error**2 / omega, by_m, by_v
+
+    @override
+    def log_average(self, y: Array, m: Array, v: Array) -> tuple[Array, Array, Array]:
+        s = self.linearise(m, v)
+        error = y - s.mean
+        by_variance, by_mean = 0.5 * (error**2 / s.variance - 1.0) / s.variance, error / s.variance
+        return (
+            -0.5 * np.log(2 * np.pi * s.variance) - 0.5 * error**2 / s.variance,
+            by_mean * s.slope + by_variance * s.variance_by_m,
+            by_mean * 0.5 * s.slope_by_m + by_variance * s.variance_by_v,
+        )
 
     def predict(self, m: Array, v: Array) -> Marginals:
         """Mean and variance of y at f ~ N(m, v)."""

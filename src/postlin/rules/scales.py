@@ -2,9 +2,9 @@
 
     log Z = log ∫ N(f; μ₀, K) Π exp(νᵢfᵢ − τᵢfᵢ²/2) df + Σᵢ log sᵢ,
 
-where sᵢ is the scale of site i. In the cavity form (EP, PL) cavity × sᵢ × site has the same integral as
-cavity × likelihood. This is the last equation of the paper's section on the marginal likelihood, with
-the integral done exactly. Laplace matches site and likelihood at the mode.
+where sᵢ is the scale of site i. In the cavity form (EP, PL, CL) cavity × sᵢ × site has the same
+integral as cavity × likelihood. This is the last equation of the paper's section on the marginal
+likelihood, with the integral done exactly. Laplace matches site and likelihood at the mode.
 """
 
 from typing import NamedTuple
@@ -33,28 +33,17 @@ class SiteScales(NamedTuple):
 def cavity_scales(
     likelihood: Likelihood, y: Array, view: SiteView, order: int | None = None
 ) -> SiteScales:
-    """The scales by which EP and PL match site and likelihood at the cavity.
-
-    With ``order`` they match at the posterior marginal by quadrature, as the paper does.
-    """
-    if isinstance(likelihood, ConditionalMoments):  # sites normalised in y: the Gaussian log p̂(D)
-        m, v = view.mean, view.variance
-        value, by_m, by_v = likelihood.log_scale(y, m, v)
-        return SiteScales(value, np.array([by_m, by_v, 0.5 * (m**2 - v), m]), [])
-    assert isinstance(likelihood, BinaryLikelihood)
-    if order is not None:
-        return _by_quadrature(likelihood, y, view, order)
-    return _by_cavity(likelihood, y, view)
-
-
-def _by_cavity(likelihood: BinaryLikelihood, y: Array, view: SiteView) -> SiteScales:
     """log ∫ p(y|f) cavity(f) df − log ∫ site(f) cavity(f) df.
 
     The evidence does not change with (τ, ν) at a fixed cavity. Its gradient is therefore the mismatch
-    of slopes at the cavity, which is zero for EP.
+    of slopes at the cavity, which is zero for EP. With ``order`` site and likelihood are matched at the
+    posterior marginal instead, by quadrature as in the paper.
     """
+    if order is not None:
+        assert isinstance(likelihood, BinaryLikelihood)
+        return _by_quadrature(likelihood, y, view, order)
     cavity = view.cavity
-    jet = likelihood.jet(y, cavity.mean, cavity.variance)
+    log_z, by_m, by_v = likelihood.log_average(y, *cavity)
     part, gap, m = view.part, view.gap, cavity.mean
     tau, nu, pull = part * view.tau, part * view.nu, part * view.pull
     with_site = (
@@ -62,11 +51,18 @@ def _by_cavity(likelihood: BinaryLikelihood, y: Array, view: SiteView) -> SiteSc
     )
     # the whole site is removed where the weight w is below 1, and it counts w times like all terms
     scale = 1.0 / np.where(np.asarray(part) > 0, part, 1.0)
-    by_mean = jet.g - scale * pull
-    by_variance = jet.log_z_by_v - 0.5 * scale * (pull**2 - tau * gap)
+    by_mean = by_m - scale * pull
+    by_variance = by_v - 0.5 * scale * (pull**2 - tau * gap)
     gradient = np.einsum("kn,kcn->cn", np.array([by_mean, by_variance]), cavity_jacobian(view))
     changes = likelihood.density_changes(y, *cavity)
-    return SiteScales(jet.log_z - scale * with_site, gradient, [change.log_z for change in changes])
+    return SiteScales(log_z - scale * with_site, gradient, [change.log_z for change in changes])
+
+
+def linear_scales(likelihood: ConditionalMoments, y: Array, view: SiteView) -> SiteScales:
+    """The scales of PL's Gaussian p̂(D): the sites are N(y; A f + b, Ω), normalised in y."""
+    m, v = view.mean, view.variance
+    value, by_m, by_v = likelihood.log_scale(y, m, v)
+    return SiteScales(value, np.array([by_m, by_v, 0.5 * (m**2 - v), m]), [])
 
 
 def mode_scales(likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:

@@ -1,6 +1,6 @@
 """Sites: the Gaussian factors that stand in for the likelihood, and the one formula that sets them.
 
-A site is the factor exp(ν f − τ f²/2). Laplace, EP and PL all set it from a slope g and a
+A site is the factor exp(ν f − τ f²/2). All rules set it from a slope g and a
 curvature ρ of the likelihood at a Gaussian N(m, v):
 
     τ = ρ / (1 − ρ v),     ν = τ m + g / (1 − ρ v).
@@ -109,6 +109,12 @@ class SiteRule(ABC):
     #: The largest number of cautious steps that a cold start takes before the rule's own.
     warm_up: ClassVar[int] = 0
 
+    #: With inducing points cautious steps go on, for a while, until the residual is below this.
+    warm_below: ClassVar[float] = float("inf")
+
+    #: Exact and joint inference use Newton's method where the residual is below this.
+    newton_below: ClassVar[float] = 0.45
+
     #: Whether the plain iteration is Newton's method.
     is_newton: ClassVar[bool] = False
 
@@ -180,7 +186,7 @@ class AtMode(Proposal):
 
 @dataclass(frozen=True)
 class AtCavity(Proposal):
-    """Sites that follow from the cavity, and so from the marginal and the present site, as EP's do.
+    """Sites that follow from the cavity, and so from the marginal and the present site: EP and CL.
 
     A policy may have replaced sites (τ̂, ν̂) of negative precision by others (τ', ν'). Then
     ``replacement``, an array [row, column, point], holds d(τ', ν') by d(τ̂, ν̂) for those

@@ -2,7 +2,7 @@
 
 The gradient takes one adjoint solve and one symmetric product. The evidence depends on K directly, and
 through the sites and marginals at the fixed point, which depend on K. EP's evidence is stationary in
-the sites; PL's and Laplace's are not, so their gradient needs this implicit part.
+the sites; those of PL, CL and Laplace are not, so their gradient needs this implicit part.
 """
 
 from collections.abc import Callable

@@ -154,7 +154,7 @@ class ExactIterate(Iterate):
         m, v, tau, nu, *_ = self.view
         p, q = step.reshape(2, -1)
         wanted = np.minimum(tau, self.proposal.sites.tau)
-        floor = np.where(wanted > 0, 0.1 * wanted, -np.inf)
+        floor = np.where(wanted >= 0, 0.1 * wanted, -np.inf)
         new_tau = np.maximum(tau + p / v, floor)
         return Sites(new_tau, nu + q / np.sqrt(v) + m * (new_tau - tau))
 

@@ -114,7 +114,7 @@ class Iterates:
         (tau, nu), wanted = (np.moveaxis(s[chosen], 1, 0) for s in (self.sites, self.wanted))
         m, v = self.mean[chosen, :-1], self.variance[chosen, :-1]
         least = np.minimum(tau, wanted[0])
-        new = np.maximum(tau + steps[:, 0] / v, np.where(least > 0, 0.1 * least, -np.inf))
+        new = np.maximum(tau + steps[:, 0] / v, np.where(least >= 0, 0.1 * least, -np.inf))
         return np.stack([new, nu + steps[:, 1] / np.sqrt(v) + m * (new - tau)], axis=1)
 
 

@@ -191,7 +191,7 @@ class _Newton:
         inverse = np.divide(strength, determinant, out=np.zeros_like(a), where=regular)
         step = inverse * np.array([d * move[0] - b * move[1], a * move[1] - c * move[0]])
         wanted = np.minimum(sites.tau, strength * proposal.sites.tau)
-        floor = np.where(wanted > 0, 0.1 * wanted, -np.inf)
+        floor = np.where(wanted >= 0, 0.1 * wanted, -np.inf)
         step[0] = np.maximum(step[0], floor - sites.tau)
         return step, regular & np.isfinite(step).all(axis=0)
 

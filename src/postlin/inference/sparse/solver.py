@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from postlin._typing import Array
-from postlin.exceptions import NotPositiveDefiniteError
+from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
 from postlin.inference.result import History, Record
 from postlin.inference.sparse.passes import Cautious, Evidence, Sweep, Update
 from postlin.inference.sparse.posterior import Basis, SparsePosterior, State
@@ -60,8 +60,10 @@ def residual_of(posterior: SparsePosterior, update: Update | Evidence) -> Residu
 #: The damping of plain steps: its first value, its reduction where iterates oscillate, its growth
 #: where they go on in one direction, and its least value.
 _DAMPING, _REDUCTION, _GROWTH, _LEAST_DAMPING = 0.5, 0.7, 1.3, 0.1
-#: The damping of each pass of the warm-up.
-_WARM_UP = (1.0, 0.5, 0.5, 0.5)
+#: The damping of each pass of the warm-up, and the most further passes that a rule may ask for.
+_WARM_UP, _MORE = (1.0, 0.5, 0.5, 0.5), 20
+#: A plain step is too long if the residual grows by this factor, and above one.
+_TOO_FAR = 3.0
 #: Anderson acceleration: the residual below which it is used, how many earlier points, its damping.
 _ACCELERATED, _MEMORY, _BETA = 1.0, 8, 0.7
 #: An accelerated step is taken only if the eigenvalues of its E lie between these.
@@ -72,6 +74,9 @@ _PATIENCE, _PAUSE = 8, 6
 _WORTHWHILE = 30.0
 #: The number of passes after which a cold start replaces a warm one.
 _WARM_PASSES = 60
+
+#: Makes a pass of the iteration, from a posterior and a method.
+Share = Callable[[SparsePosterior, Method], Sweep | Cautious]
 
 #: Called after every pass with its number, the residual, and the state in which the pass was made.
 AfterPass = Callable[[int, float, State], object]
@@ -149,15 +154,17 @@ class Solver:
                 pause, since, reference = _PAUSE, 0, point.size
         return best
 
-    def _evaluate(
-        self, state: State, share: Callable[[SparsePosterior, Method], Sweep | Cautious] = Sweep
-    ) -> Point | None:
+    def _evaluate(self, state: State, share: Share = Sweep) -> Point | None:
         """The point after a pass; None where the state has no posterior or a number is not finite."""
         try:
             posterior = SparsePosterior.of(self.basis, state)
         except NotPositiveDefiniteError:
             return None
-        update: Update = self.rows.total(share(posterior, self.method))
+        try:
+            update: Update = self.rows.total(share(posterior, self.method))
+        except ImproperCavityError:  # moments that are not finite
+            self.residuals.append(np.inf)
+            return None
         if not (np.isfinite(update.precision).all() and np.isfinite(update.pull).all()):
             self.residuals.append(np.inf)
             return None
@@ -172,25 +179,34 @@ class Solver:
 
     def _cold(self) -> Point:
         """The point after the warm-up, which begins at the prior."""
-        state = State.prior(self.basis)
+        state: State | None = State.prior(self.basis)
         for damping in _WARM_UP:
-            point = self._evaluate(state, Cautious)
-            if point is None:
-                break
-            state = point.moved(damping)
-        point = self._evaluate(state)
+            point = None if state is None else self._evaluate(state, Cautious)
+            state = None if point is None else point.moved(damping)
+        point = None if point is None else self._evaluate(self._warmed_up(point))
         if point is None:
             raise NotPositiveDefiniteError(
                 "no posterior could be computed, starting from the prior: the kernel is out of range."
             )
         return point
 
-    def _plain(self, point: Point) -> Point | None:
+    def _warmed_up(self, point: Point) -> State:
+        """The state after as many more cautious steps as the rule needs."""
+        usual, steps = self.damping, 0
+        while point.size >= self.method.rule.warm_below and steps < _MORE:
+            new = self._plain(point, Cautious)
+            if new is None:
+                break
+            point, steps = new, steps + 1
+        damping, self.damping = min(self.damping, _WARM_UP[-1]), usual
+        return point.moved(damping)
+
+    def _plain(self, point: Point, share: Share = Sweep) -> Point | None:
         """The point after a damped plain step; None where no step has a posterior."""
         damping = self.damping
         while len(self.residuals) < self.budget and damping > 1e-3:
-            new = self._evaluate(point.moved(damping))
-            if new is not None:
+            new = self._evaluate(point.moved(damping), share)
+            if new is not None and new.size < max(_TOO_FAR * point.size, 1.0):
                 # iterates that oscillate need damping; those that pass a near-fold slowly do not
                 cosine = new.residual.cosine(point.residual)
                 if cosine < -0.1:
@@ -199,6 +215,7 @@ class Solver:
                     self.damping = min(1.0, _GROWTH * self.damping)
                 return new
             damping *= 0.5
+            self.damping = max(_LEAST_DAMPING, damping)
         return None
 
     def _accelerated(self, point: Point) -> Point | None:

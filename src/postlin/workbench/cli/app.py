@@ -38,7 +38,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Gaussian process classification by posterior linearisation, EP and Laplace."""
+    """Gaussian process classification by posterior or cavity linearisation, EP and Laplace."""
 
 
 @app.command()

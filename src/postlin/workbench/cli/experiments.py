@@ -29,7 +29,9 @@ def evaluate(
     target: inputs.Target = None,
     methods: Annotated[
         str | None,
-        typer.Option(help=f"Some, separated by commas, of {inputs.METHODS_HELP} All by default."),
+        typer.Option(
+            help=f"Some, separated by commas, of {inputs.METHODS_HELP} By default {', '.join(METHODS)}."
+        ),
     ] = None,
     likelihoods: Annotated[
         str | None, typer.Option(help=f"Some, separated by commas, of {inputs.LIKELIHOODS_HELP}")
@@ -178,7 +180,7 @@ def reproduce(
     Every finished fold is stored; a run that was stopped goes on from there.
     """
     chosen = inputs.parse(sets, tuple(SETS), "--sets")
-    pairs = inputs.combinations(methods, likelihoods)
+    pairs = inputs.combinations(methods, likelihoods, METHODS)
     parts: list[Section] = []
     _try_to_write(out)
     if what in ("table", "all"):

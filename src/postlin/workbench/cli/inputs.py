@@ -15,6 +15,7 @@ from postlin import datasets
 from postlin._typing import Array
 from postlin.workbench.evaluation.folds import Data
 from postlin.workbench.evaluation.methods import (
+    ALL_METHODS,
     JOINT_METHODS,
     LIKELIHOODS,
     LOCAL_METHODS,
@@ -42,8 +43,8 @@ Target = Annotated[
     str | None, typer.Option(help="The column that holds the class; by default the last one.")
 ]
 METHODS_HELP = (
-    "L (Laplace), PEP and SEP (EP, parallel and sequential), PPL and SPL (posterior linearisation, "
-    "parallel and sequential); joint fits can use L and PPL."
+    "L (Laplace), PEP and SEP (EP, parallel and sequential), PPL and SPL (posterior linearisation), "
+    "PCL and SCL (cavity linearisation); joint fits can use L and PPL."
 )
 LIKELIHOODS_HELP = "probit (the default), logit and noisy_threshold; joint fits use softmax."
 MULTI_CLASS_HELP = (
@@ -97,11 +98,15 @@ def parse(text: str, known: tuple[str, ...], what: str) -> list[str]:
     return list(dict.fromkeys(parts))
 
 
-def combinations(methods: str, likelihoods: str) -> list[tuple[str, str]]:
-    """The possible (method, likelihood) pairs; having none is an error."""
-    known = parse(likelihoods, LIKELIHOODS, "--likelihoods")
-    wanted = parse(methods, METHODS, "--methods")
-    pairs = [(m, likelihood) for likelihood in known for m in wanted if possible(m, likelihood)]
+def combinations(
+    methods: str, likelihoods: str, known: tuple[str, ...] = ALL_METHODS
+) -> list[tuple[str, str]]:
+    """The possible pairs of a known method and a likelihood; having none is an error."""
+    with_likelihoods = parse(likelihoods, LIKELIHOODS, "--likelihoods")
+    wanted = parse(methods, known, "--methods")
+    pairs = [
+        (m, likelihood) for likelihood in with_likelihoods for m in wanted if possible(m, likelihood)
+    ]
     if not pairs:
         raise BadInputError(
             "L cannot use noisy_threshold, whose gradient is zero almost everywhere: use PPL or PEP."
@@ -143,12 +148,12 @@ def choices(
 ) -> list[Choice]:
     """What the options ask for, given the number of classes and of neighbours.
 
-    The default is all methods with probit, and PPL with neighbours.
+    The default is the paper's methods with probit, and PPL with neighbours.
     """
     wanted = parse(multi_class, STRATEGIES, "--multi-class")
     if k is not None:
         methods = methods or "PPL"
-        if set(parse(methods, METHODS, "--methods")) - set(LOCAL_METHODS):
+        if set(parse(methods, ALL_METHODS, "--methods")) - set(LOCAL_METHODS):
             raise BadInputError(f"with --n-neighbors the methods are {', '.join(LOCAL_METHODS)}.")
         if n_classes > 2 and "joint" in wanted:
             raise BadInputError(
@@ -169,7 +174,7 @@ def choices(
 
 def _joint(methods: str | None, likelihoods: str | None, alone: bool) -> list[str]:
     """The methods to use jointly; unsuitable ones are an error if joint is the only strategy."""
-    named = list(JOINT_METHODS) if methods is None else parse(methods, METHODS, "--methods")
+    named = list(JOINT_METHODS) if methods is None else parse(methods, ALL_METHODS, "--methods")
     usable = [method for method in named if method in JOINT_METHODS]
     others = [method for method in named if method not in JOINT_METHODS]
     if others and (alone or not usable):

@@ -1,22 +1,24 @@
-"""The paper's methods as estimators, run to convergence or under the paper's protocol."""
+"""Methods as estimators: the paper's, run to convergence or under its protocol, and others."""
 
 from typing import Literal, get_args
 
 from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.parameters import default_kernel
 from postlin.likelihoods import BinaryLikelihood, Logit, NoisyThreshold, Probit
-from postlin.rules.binary import EP, PL, Laplace, Rule
+from postlin.rules.binary import CL, EP, PL, Laplace, Rule
 from postlin.schedules import Parallel, Sequential
 
 Protocol = Literal["converged", "paper"]
 MultiClass = Literal["one_vs_rest", "one_vs_one", "joint"]
 
+#: The paper's methods, and all: those on request are parallel and sequential cavity linearisation.
 METHODS = ("L", "PEP", "SEP", "PPL", "SPL")
+ALL_METHODS = (*METHODS, "PCL", "SCL")
 LIKELIHOODS = ("probit", "logit", "noisy_threshold")
 STRATEGIES: tuple[MultiClass, ...] = get_args(MultiClass)
 
 #: The methods that can predict from neighbours, whose small problems are solved together.
-LOCAL_METHODS = ("L", "PEP", "PPL")
+LOCAL_METHODS = ("L", "PEP", "PPL", "PCL")
 #: The methods that can treat all classes jointly, and the likelihood that they then use.
 JOINT_METHODS, SOFTMAX = ("L", "PPL"), "softmax"
 
@@ -53,9 +55,7 @@ def make_classifier(
     inducing points where these help.
     """
     paper = protocol == "paper"
-    rule: Rule = Laplace() if method == "L" else PL(evidence_order=_PAPER_ORDER) if paper else PL()
-    if method.endswith("EP"):
-        rule = EP(negative_sites="small_variance", small_variance=small_variance) if paper else EP()
+    rule = _rule(method, small_variance if paper else None)
     if multi_class == "joint":
         return GPClassifier(inference=rule, multi_class=multi_class)
     if n_neighbors is not None:
@@ -79,3 +79,16 @@ def make_classifier(
         schedule=schedule(None if method == "L" else _PAPER_ITERATIONS),
         optimizer="bfgs_finite_differences",
     )
+
+
+def _rule(method: str, small_variance: float | None) -> Rule:
+    """The rule of a method; under the paper's protocol the repair of EP has a small variance."""
+    if method == "L":
+        return Laplace()
+    if method.endswith("CL"):
+        return CL()
+    if method.endswith("PL"):
+        return PL() if small_variance is None else PL(evidence_order=_PAPER_ORDER)
+    if small_variance is None:
+        return EP()
+    return EP(negative_sites="small_variance", small_variance=small_variance)

@@ -91,8 +91,9 @@ def evaluation_page(
     ``local`` fits predict from neighbours, and have neither an evidence surface nor iterations to show.
     """
     lead = (
-        "Cross-validated methods side by side: Laplace (L), expectation propagation (PEP, SEP) and "
-        "posterior linearisation (PPL, SPL), in parallel and in sequence."
+        "Cross-validated methods side by side: Laplace (L), expectation propagation (PEP, SEP), "
+        "posterior linearisation (PPL, SPL) and cavity linearisation (PCL, SCL), in parallel and in "
+        "sequence."
     )
     if local:
         lead += (
