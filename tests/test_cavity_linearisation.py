@@ -9,10 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import density, integrate
+from sklearn.gaussian_process.kernels import RBF
 
 import postlin
-from postlin import CL, PL, ConvergenceWarning
+from postlin import CL, PL, ConvergenceWarning, Sites
 from postlin.exceptions import ImproperCavityError
+from postlin.learning import training
+from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.models import ExactModel
 from postlin.likelihoods import (
     REGISTRY,
     ConditionalMoments,
@@ -21,8 +25,10 @@ from postlin.likelihoods import (
     Probit,
     WithNoise,
 )
+from postlin.rules import REGISTRY as RULES
 from postlin.rules.sites import SiteView
 from postlin.schedules import REGISTRY as SCHEDULES
+from postlin.schedules import Parallel
 
 
 class Cauchit(DensityLikelihood):
@@ -193,6 +199,34 @@ def test_heavy_and_light_rows_converge(data, likelihood):
         crab.covariance(4.0, 2.0), crab.y, likelihood=likelihood, inference="cl", weights=weights
     )
     assert found.converged
+
+
+def test_of_several_fixed_points_the_better_is_kept_and_reported():
+    """Contradictory rows with a log-concave likelihood: the other rules have one fixed point here."""
+    y, at = np.array([1.0, 1.0, 1.0, -1.0, -1.0]), Hyperparameters(20.0 * RBF(0.14), Probit())
+    worse = Sites(np.array([2e-4, 2e-4, 2e-4, 1e-6, 1e-6]), np.where(y > 0, 0.8, -1.1905))
+    for rule in RULES.values():
+        model = ExactModel(np.zeros((5, 1)), y, rule(), Parallel(), 1e-8, 60)
+        fits = [model.infer(at, worse)]
+        found = fits[0].log_evidence
+        said = training._from_the_prior([model], at, fits)
+        assert fits[0].converged
+        assert bool(said) == (rule is CL)
+        if rule is CL:
+            assert "use inference='pl'" in said
+            assert fits[0].log_evidence > found + 1
+
+
+def test_a_label_that_is_impossible_for_its_cavity_is_averaged_away():
+    """What the guide warns of: with probit, opposite labels of close rows leave too much variance."""
+    K, y = 100.0 * np.array([[1.0, 0.96], [0.96, 1.0]]), np.array([1.0, -1.0])
+    cl, ep = (postlin.infer(K, y, inference=rule) for rule in ("cl", "ep"))
+    ratio = np.sqrt(cl.variance / ep.variance)
+    assert (ratio > 5).all()
+    assert (ratio < 15).all()
+    assert cl.log_evidence < ep.log_evidence - 0.5
+    noisy = [postlin.infer(K, y, likelihood="noisy_threshold", inference=r) for r in ("cl", "ep")]
+    assert noisy[0].log_evidence == pytest.approx(noisy[1].log_evidence, abs=0.2)
 
 
 def test_a_wrong_label_hurts_less_than_with_pl(data):

@@ -169,13 +169,14 @@ def test_bad_tables_get_one_sentence_and_nothing_is_written(name, command, tmp_p
     [
         (("evaluate", "nowhere.csv"), "there is no file 'nowhere.csv'"),
         (("evaluate", "."), "is a folder"),
-        (("evaluate", "crab", "--methods", "XYZ"), "--methods must be some of L, PEP, SEP, PPL, SPL"),
+        (("evaluate", "crab", "--methods", "XYZ"), "some of L, PEP, SEP, PPL, SPL, PCL, SCL, got"),
+        (("reproduce", "table", "--methods", "PCL"), "some of L, PEP, SEP, PPL, SPL, got 'PCL'"),
         (("evaluate", "crab", "--methods", "L", "--likelihoods", "noisy_threshold"), "use PPL or PEP"),
         (("evaluate", "crab", "--target", "sex"), "--target is for files"),
         (("fit", "crab", "--method", "PPL,L"), "one --method"),
         (("fit", "crab", "--n-neighbors", "1"), "--n-neighbors must be 'auto' or from 2 to 200"),
         (("evaluate", "crab", "--n-neighbors", "many"), "must be 'auto' or from 2 to 180"),
-        (("fit", "crab", "--n-neighbors", "9", "--method", "SPL"), "the methods are L, PEP, PPL"),
+        (("fit", "crab", "--n-neighbors", "9", "--method", "SPL"), "the methods are L, PEP, PPL, PCL."),
         (
             ("fit", "glass_types", "--n-neighbors", "9", "--multi-class", "joint"),
             "split into binary problems",

@@ -21,7 +21,13 @@ from postlin.workbench.evaluation.folds import (
     run,
     run_fold,
 )
-from postlin.workbench.evaluation.methods import ALL_METHODS, LIKELIHOODS, make_classifier, possible
+from postlin.workbench.evaluation.methods import (
+    ALL_METHODS,
+    LIKELIHOODS,
+    METHODS,
+    make_classifier,
+    possible,
+)
 from postlin.workbench.evaluation.scores import Cell, group, summarise
 from postlin.workbench.paper.results import PAPER, SETS, compare
 
@@ -74,10 +80,12 @@ def test_one_value_has_no_standard_error():
     assert scores.over_folds([0.3]).error is None
 
 
-@pytest.mark.parametrize("protocol", ["converged", "paper"])
+@pytest.mark.parametrize(
+    ("method", "protocol"),
+    [*((m, "converged") for m in ALL_METHODS), *((m, "paper") for m in METHODS)],
+)
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
-@pytest.mark.parametrize("method", ALL_METHODS)
-def test_every_method_runs_under_both_protocols(method, likelihood, protocol):
+def test_every_method_runs_under_its_protocols(method, likelihood, protocol):
     if not possible(method, likelihood):
         return
     small = built_in("crab")
@@ -88,6 +96,13 @@ def test_every_method_runs_under_both_protocols(method, likelihood, protocol):
     assert np.isfinite(result.p).all()
     assert np.isfinite(result.log_evidence)
     assert len(result.trace) > 2
+
+
+def test_every_rule_and_schedule_has_its_methods():
+    for method in ALL_METHODS:
+        model = make_classifier(method, "probit")
+        assert model.inference.name == {"L": "laplace"}.get(method, method[-2:].lower())
+        assert model.schedule.name == ("sequential" if method.startswith("S") else "parallel")
 
 
 def test_the_papers_protocol_is_what_it_says():

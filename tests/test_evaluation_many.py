@@ -194,6 +194,7 @@ def test_choices_for_many_classes():
         Choice("PPL", "softmax", "joint"),
     ]
     assert len(choices(None, None, "one_vs_one", 3)) == 5
+    assert choices("PCL", None, "one_vs_rest,joint", 2, 9) == [Choice("PCL", "probit", None)]
 
 
 # The command line
@@ -233,7 +234,7 @@ def test_two_classes_do_not_see_the_treatment_of_many(frame, tmp_path, monkeypat
     monkeypatch.setattr(sections, "inference_section", lambda *_: Section("Inside inference", [], []))
     two = frame[frame["kind"] != "setosa"]
     two.to_csv(tmp_path / "two.csv", index=False)
-    arguments = ("evaluate", tmp_path / "two.csv", "--target", "kind", "--methods", "PEP", "--folds", 2)
+    arguments = ("evaluate", tmp_path / "two.csv", "--target", "kind", "--methods", "SCL", "--folds", 2)
     arguments = (*arguments, "--out", tmp_path / "out")
     assert postlin(*arguments).exit_code == 0
     stored = (tmp_path / "out" / "folds.jsonl").read_text()
@@ -286,6 +287,11 @@ REFUSED = {
         f"a,y\n{ROWS}",
         ["--multi-class", "joint", "--methods", "PPL,PEP,SPL"],
         "PEP and SPL cannot treat all classes jointly: with --multi-class joint use L or PPL",
+    ),
+    "CL jointly": (
+        f"a,y\n{ROWS}",
+        ["--multi-class", "joint", "--methods", "PCL"],
+        "PCL cannot treat all classes jointly: with --multi-class joint use L or PPL",
     ),
     "nothing left jointly": (
         f"a,y\n{ROWS}",

@@ -376,6 +376,7 @@ def test_classes_with_one_member_and_as_many_classes_as_rows():
     ("options", "message"),
     [
         ({"inference": "ep"}, "knows inference='pl' and 'laplace'"),
+        ({"inference": "cl"}, "knows inference='pl' and 'laplace', got 'cl': use 'one_vs_rest'"),
         ({"likelihood": "noisy_threshold"}, "has the softmax likelihood"),
         ({"schedule": "sequential"}, "parallel schedule only"),
         ({"inference": JointPL(nodes=512), "schedule": "hybrid"}, "parallel schedule only"),

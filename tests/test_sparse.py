@@ -124,7 +124,7 @@ def test_cavities_are_proper_where_few_points_explain_all_rows(likelihood, varia
 @pytest.mark.parametrize("rule", [CL(), EP()], ids=lambda rule: rule.name)
 @pytest.mark.parametrize("likelihood", [Probit(), Logit(), NoisyThreshold()])
 def test_every_cavity_is_proper_whatever_the_moments(likelihood, rule):
-    rng, n = np.random.default_rng(0), 1500
+    rng, n = np.random.default_rng(0), 800
     s, lam = 10.0 ** rng.uniform(-14, 14, size=(2, n))
     mu = rng.normal(size=n) * np.sqrt(s + lam) * 10.0 ** rng.uniform(-2, 2, n)
     moments = RowMoments(mu, s, lam, np.where(rng.random(n) < 0.5, 1.0, rng.random(n)))

@@ -269,14 +269,14 @@ def _from_the_prior(
 ) -> str:
     """Infer once more without earlier results, and keep what is better; a sentence if they differ.
 
-    Rules have one fixed point where likelihoods are log-concave; with others there may be several. With
-    inducing points this would cost as many passes as an evaluation, and is left out.
+    Most rules have one fixed point where likelihoods are log-concave; with others there may be several.
+    With inducing points this would cost as many passes as an evaluation, and is left out.
     """
-    said = ""
-    if at.likelihood.log_concave:
-        return said
+    said, log_concave = "", at.likelihood.log_concave
+    other_way = "use fold_noise=True or a log-concave likelihood such as probit"
+    cure = "use inference='pl'" if log_concave else other_way
     for k, model in enumerate(models):
-        if not model.compares_starts:
+        if not model.compares_starts or (log_concave and model.rule.is_unique):
             continue
         try:
             other = model.infer(at)
@@ -288,7 +288,7 @@ def _from_the_prior(
         said = (
             "inference has more than one fixed point here, with log evidences "
             f"{max(now, before):.4f}, which is kept, and {min(now, before):.4f}: add white noise to "
-            "the kernel, or use fold_noise=True or a log-concave likelihood such as probit."
+            f"the kernel, or {cure}."
         )
         if now > before:
             fits[k] = other

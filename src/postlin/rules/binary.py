@@ -228,6 +228,7 @@ class CL(Rule):
     name: ClassVar[str] = "cl"
     needs_density: ClassVar[bool] = False
     needs_cavity: ClassVar[bool] = True
+    is_unique: ClassVar[bool] = False
     warm_up: ClassVar[int] = 3  # without it 6 of 120 probit settings of `make convergence` are lost
     #: Of 2,400 hostile problems 75 end without a solution; with 0.45, which is best for PL, 101 do.
     newton_below: ClassVar[float] = 1.0

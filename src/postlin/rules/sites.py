@@ -121,6 +121,9 @@ class SiteRule(ABC):
     #: Whether the evidence is unusable far from a fixed point, where it can take any value.
     needs_fixed_point: ClassVar[bool] = False
 
+    #: Whether there is a single fixed point where the likelihood is log-concave.
+    is_unique: ClassVar[bool] = True
+
     #: The advice in the warning that inference has not converged.
     remedy: ClassVar[str] = "add white noise to the covariance"
 
