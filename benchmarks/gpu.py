@@ -149,7 +149,7 @@ def machine(report, device, sizes):
 
 
 def agreement(report, device, sizes):
-    for rule in ("pl", "ep", "laplace"):
+    for rule in ("pl", "cl", "ep", "laplace"):
         n = AGREEMENT if rule == "pl" else AGREEMENT // 4
         X, y = synthetic(n)
         answers = [

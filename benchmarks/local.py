@@ -15,7 +15,7 @@ from postlin.inference.local.gradient import gradients, log_scores
 from postlin.inference.local.problems import LocalProblems
 from postlin.inference.local.solver import solve
 from postlin.likelihoods import Logit, NoisyThreshold, Probit
-from postlin.rules import EP, PL, Laplace
+from postlin.rules import CL, EP, PL, Laplace
 
 LIKELIHOODS = {"probit": Probit(), "logit": Logit(), "noisy threshold": NoisyThreshold(0.01)}
 
@@ -64,7 +64,7 @@ def main():
     print("|---|---|---|---|---|---|---|---|")
     for kind in ("smooth", "rough"):
         for name in LIKELIHOODS:
-            for rule in (PL(), EP(), Laplace()):
+            for rule in (PL(), CL(), EP(), Laplace()):
                 if name == "noisy threshold" and rule.name == "laplace":
                     continue
                 for k in chosen.k:

@@ -151,7 +151,7 @@ class _Draw:
     def _rules():
         policies = ("clamp", "skip", "small_variance", "raise")
         others = {f"EP {policy}": (3, EP(policy)) for policy in policies}
-        plain = {"PL": (30, "pl"), "CL": (15, "cl"), "EP": (25, "ep"), "Laplace": (15, "laplace")}
+        plain = {"PL": (25, "pl"), "CL": (15, "cl"), "EP": (25, "ep"), "Laplace": (15, "laplace")}
         return plain | others | {"PL, order 10": (3, PL(evidence_order=10))}
 
     def _likelihoods(self):

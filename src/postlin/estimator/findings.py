@@ -244,7 +244,8 @@ class Findings(ABC):
     def loo_log_score_(self) -> float:
         """The weighted sum of the log leave-one-out probabilities of the training rows' labels."""
         _, codes, weight = self._rows()
-        log_p = np.log(self.loo_predict_proba_[np.arange(len(codes)), codes])
+        p = self.loo_predict_proba_[np.arange(len(codes)), codes]
+        log_p = np.log(np.maximum(p, np.finfo(float).tiny))  # a probability may underflow
         return float((np.ones(len(codes)) if weight is None else weight) @ log_p)
 
     def _all_rows(self) -> np.ndarray:

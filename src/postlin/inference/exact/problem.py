@@ -148,8 +148,8 @@ class ExactIterate(Iterate):
     def moved(self, step: Array) -> Sites:
         """The sites after a step in the residual's units.
 
-        Where the present and the proposed precision are positive, the new one is at least a tenth of
-        the smaller of them.
+        Where neither the present nor the proposed precision is negative, the new one is at least a
+        tenth of the smaller of them.
         """
         m, v, tau, nu, *_ = self.view
         p, q = step.reshape(2, -1)

@@ -108,8 +108,8 @@ class Iterates:
     def moved(self, steps: Array, chosen: np.ndarray) -> Array:
         """The sites of some of these problems after steps in the residual's units.
 
-        Where the present and the proposed precision are positive, the new one is at least a tenth of
-        the smaller of them.
+        Where neither the present nor the proposed precision is negative, the new one is at least a
+        tenth of the smaller of them.
         """
         (tau, nu), wanted = (np.moveaxis(s[chosen], 1, 0) for s in (self.sites, self.wanted))
         m, v = self.mean[chosen, :-1], self.variance[chosen, :-1]

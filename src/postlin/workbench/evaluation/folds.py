@@ -184,11 +184,12 @@ def fingerprint(data: Data, task: Task) -> str:
 def _result(record: dict[str, Any]) -> FoldResult:
     """The result in a line of a store; raise an error unless it is what ``run_fold`` returns."""
     result = FoldResult(**record["result"])
-    p, y = np.array(result.p, float), np.array(result.y, int)
+    p, y = np.array(result.p), np.array(result.y, int)
     numbers = [result.log_evidence, result.seconds, *result.theta, *result.trace]
     numbers += [gap for gap in (result.evidence_gap, result.probability_gap) if gap is not None]
     whole = p.shape[:1] == y.shape == (len(y),) and isinstance(result.converged, bool)
-    if not (whole and np.isfinite(p).all() and all(isinstance(value, float) for value in numbers)):
+    known = p.dtype == float and ((p >= 0) & (p <= 1)).all()  # text that is a number is damaged, too
+    if not (whole and known and all(isinstance(value, float) for value in numbers)):
         raise ValueError
     return result
 
