@@ -239,10 +239,13 @@ class Verification:
         )
         if gap is None or differences is None:
             return ""
-        sizes, side = np.abs(differences), "below" if gap < 0 else "above"
+        sizes, sd = np.abs(differences), self.log_evidence_sd
+        by = f"is {abs(gap):.2f} nat {'below' if gap < 0 else 'above'}"
+        if sd is not None and abs(gap) < 2.0 * sd:
+            by = "cannot be told from"
         return (
-            f"With corrected=True the log evidence is {abs(gap):.2f} nat {side} the exact one, and the "
-            f"probabilities are within {sizes.max():.2g}, {sizes.mean():.2g} on average."
+            f"With corrected=True the log evidence {by} the exact one, and the probabilities are "
+            f"within {sizes.max():.2g}, {sizes.mean():.2g} on average."
         )
 
     def _about_runs(self) -> str:
