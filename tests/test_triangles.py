@@ -180,8 +180,7 @@ def test_halves_of_triangles_are_factorised_and_inverted_in_place(n):
 
 
 @pytest.mark.parametrize("first", [1, 30, 64, 75])
-@pytest.mark.parametrize("value", [-1e-3, np.nan])
-def test_the_first_minor_without_a_factor_is_named(K, first, value):
+def test_the_first_minor_without_a_factor_is_named(K, first):
     A = np.asfortranarray(K)
-    A[first - 1, first - 1] = value
+    A[first - 1, first - 1] = -1e-3
     assert in_place.factorise(A) == first

@@ -14,7 +14,6 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 from scipy.linalg import cython_blas, cython_lapack, lapack
 
 from postlin._typing import Array
