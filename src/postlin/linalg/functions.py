@@ -8,6 +8,7 @@ the array API standard, and SciPy's for special functions. Plain numbers may sta
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
+from math import sqrt
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -118,12 +119,15 @@ def _elsewhere(name: str) -> _Elsewhere:
 
 def _torch(torch: Any) -> _Elsewhere:
     """PyTorch's own functions, which take fewer microseconds than their wrappers for the standard."""
-    known = {name: getattr(torch.special, name) for name in _SPECIAL if name != "log_expit"}
+    same = [name for name in _SPECIAL if name not in ("log_expit", "ndtr")]
+    known = {name: getattr(torch.special, name) for name in same}
     is_array = torch.is_tensor
     return _Elsewhere(
         torch,
         **known,
         log_expit=torch.nn.functional.logsigmoid,
+        # ``torch.special.ndtr`` is 1 + erf, which has no digits in the lower tail
+        ndtr=lambda x: 0.5 * torch.special.erfc(-sqrt(0.5) * x),
         any=lambda x: bool(x.any()),
         broadcast_arrays=torch.broadcast_tensors,
         clip=torch.clamp,

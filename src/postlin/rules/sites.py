@@ -224,9 +224,10 @@ class AtCavity(Proposal):
     def _finish(self, rows: Array) -> Array:
         """Rows of the sites after the policy, with the posterior's m in place of the cavity's."""
         f = functions(rows)
-        d_tau, d_nu = rows[0], rows[1] + self.at.mean * rows[0]
+        d_tau = rows[0, ...]
+        d_nu = rows[1, ...] + self.at.mean * d_tau
         if self.replacement is not None:
-            (a, b), (c, d) = self.replacement
+            a, b, c, d = (self.replacement[i, j, ...] for i in (0, 1) for j in (0, 1))
             d_tau, d_nu = (
                 f.where(self.changed, a * d_tau + b * d_nu, d_tau),
                 f.where(self.changed, c * d_tau + d * d_nu, d_nu),

@@ -23,7 +23,7 @@ class LinearMaps:
         variance = chosen_of(iterates.variance, chosen)[:, :-1]
         f = functions(variance)
         self.sigma = sigma = f.sqrt(variance)
-        rows = f.rows([variance, sigma])[:, None]
+        rows = f.rows([variance, sigma])[:, None, :, :]
         columns = f.rows([sigma, variance, 1.0 / variance, 1.0 / sigma])
         #: [row, column, problem, point]: v dτ̂ and √v (dν̂ − m dτ̂) by the changes of ``Proposal``
         self.local: Array = rows * columns * chosen_of(iterates.jacobian(), chosen, axis=2)
@@ -49,9 +49,9 @@ class LinearMaps:
         n, k, _ = C.shape
         M, squares = zeros(n, 2 * k, C), C * C
         for i, rows in enumerate((slice(0, k), slice(k, 2 * k))):
-            M[:, rows, :k] = local[i, 1][:, :, None] * squares
-            M[:, rows, k:] = -local[i, 0][:, :, None] * C
+            M[:, rows, :k] = local[i, 1, :, :, None] * squares
+            M[:, rows, k:] = -local[i, 0, :, :, None] * C
             for j in (0, 1):
                 own = entries(M, i * k, j * k, k)
-                own += (diagonal if i == j else 0.0) - local[i, 2 + j]
+                own += (diagonal if i == j else 0.0) - local[i, 2 + j, :, :]
         return M
