@@ -149,7 +149,7 @@ def test_memory_maps_and_single_precision(tmp_path):
 @pytest.mark.parametrize("d", [1, 9])
 def test_a_device_finds_the_same(put, d, kind, monkeypatch):
     rows, queries = _rows(150, d, kind), _rows(20, d, kind)
-    monkeypatch.setattr(searches, "_ON_DEVICE", 1000)
+    monkeypatch.setattr(searches, "_ELSEWHERE", 1000)
     index = Neighbours.of(rows, np.full(d, 1.7), place=place_of(put(rows)))
     assert isinstance(index.search, searches.OnDevice)
     assert index.exact

@@ -26,7 +26,7 @@ from postlin.kernels.stationary import radial
 from postlin.kernels.terms import ByTheta, shown
 from postlin.kernels.tree import SMOOTHNESS, parts
 from postlin.linalg.arrays import Matrix, namespace, on_host, place_of
-from postlin.linalg.stacks import entries, transposed, zeros
+from postlin.linalg.stacks import part_of, shaped, transposed, write, zeros
 
 #: Squared distances that are a smaller part of the squared norms than this are computed again from
 #: differences: products cancel there, and the root of what is left would be off by 1e-6.
@@ -124,17 +124,15 @@ def _stationary(kernel: Kernel, X: Matrix) -> Stack:
 
 def _squared_distances(X: Matrix) -> Matrix:
     """Squared distances within each set, zero on the diagonals and never negative."""
-    xp = namespace(X)
+    xp, (n, size, d) = namespace(X), X.shape
     norms = xp.sum(X * X, axis=2)
     total = norms[:, :, None] + norms[:, None, :]
     s = total - 2.0 * (X @ transposed(X))
-    if isinstance(s, np.ndarray):
-        n, i, j = np.nonzero(s < _CANCELS * total)
-        s[n, i, j] = np.sum((X[n, i] - X[n, j]) ** 2, axis=1)
-        return s
-    s = xp.where(s < 0.0, xp.zeros_like(s), s)
-    diagonal = entries(s, 0, 0, s.shape[1])
-    diagonal *= 0.0
+    found = xp.nonzero(shaped(s < _CANCELS * total, -1))[0]
+    points, left = shaped(X, n * size, d), found // size
+    right = left // size * size + found % size
+    difference = part_of(points, left) - part_of(points, right)
+    write(shaped(s, -1), found, xp.sum(difference * difference, axis=1))
     return s
 
 

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
-from postlin.inference.local.gradient import Score, gradients, log_scores
+from postlin.inference.local.gradient import LocalGradients, Score, gradients, log_scores
 from postlin.inference.local.prior import SparsePrior
 from postlin.inference.local.problems import LocalProblems, most_problems
 from postlin.inference.local.solver import LocalPosteriors, solve
@@ -24,7 +24,9 @@ from postlin.kernels import WhiteSplit, can_split, split_white
 from postlin.kernels.stacks import Stack, full_stack
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.likelihoods import BinaryLikelihood, WithNoise
-from postlin.linalg.arrays import HOST, Place, place_of
+from postlin.likelihoods.on_host import anywhere
+from postlin.linalg.arrays import HOST, Matrix, Place, as_matrix, on_host
+from postlin.linalg.functions import functions
 from postlin.linalg.stacks import all_finite, diagonals, entries, part_of
 from postlin.rules.binary import Rule
 from postlin.schedules import Parallel, Schedule
@@ -117,24 +119,30 @@ class GlobalPart:
         return known if self.members is None else known & self.members[np.where(known, number, 0)]
 
     def applied(
-        self, problems: LocalProblems, X: Array, y: Array, weight: Array, seen: np.ndarray
+        self, problems: LocalProblems, X: Matrix, y: Array, weight: Array, seen: np.ndarray
     ) -> tuple[LocalProblems, np.ndarray]:
         """The problems with the sparse posterior as prior, and for which of them there is one.
 
-        Of all their rows X (n, P, d), queries included, those that were ``seen`` lose their sites.
+        Of all their rows X (n, P, d), queries included, those that were ``seen`` lose their sites. A
+        problem whose sites cannot be removed keeps the kernel's prior.
         """
         n, size, d = X.shape
-        R, lam, *_ = self.posterior.basis.coordinates(X.reshape(-1, d))
+        R, lam, *_ = self.posterior.basis.coordinates(on_host(X).reshape(-1, d))
         V = self.prior.whitened(R)
         h, w = self.posterior.h, np.where(weight > 0, weight, 1.0).ravel()
         moments = RowMoments(V @ h, np.einsum("ij,ij->i", V, V), lam, np.minimum(w, 1.0))
         sites, _ = self.method.solve(y.ravel(), moments)
         felt = np.maximum(w, 1.0) * (seen & (weight > 0)).ravel() / (1.0 + lam * sites.tau)
-        beta, gamma = ((felt * part).reshape(n, size) for part in sites)
-        place = place_of(problems.covariance)
-        R, V = (place.put(part.reshape(n, size, -1)) for part in (R, V))
+        put = problems.place.put
+        beta, gamma = (put((felt * part).reshape(n, size)[:, :-1]) for part in sites)
+        R, V = (put(part.reshape(n, size, -1)) for part in (R, V))
         mean, covariance, found = self.prior.at(problems.covariance, R, V, beta, gamma)
-        good = found & np.isfinite(mean).all(axis=1) & all_finite(covariance)
+        f = functions(mean)
+        found = found & f.all(f.isfinite(mean), axis=1) & all_finite(covariance)
+        good = np.asarray(on_host(found))
+        if not good.all():
+            covariance = f.where(found[:, None, None], covariance, problems.covariance)
+            mean = f.where(found[:, None], mean, 0.0)
         return replace(problems, covariance=covariance, mean=mean), good
 
 
@@ -180,7 +188,7 @@ class LocalModel:
             own = np.flatnonzero(twin[:, t] == t)
             if len(own):
                 _, found = (hoods if len(own) == len(queries) else hoods.where(own)).solved(t)
-                result.mean[own, t], result.variance[own, t] = found.mean[:, -1], found.variance[:, -1]
+                result.mean[own, t], result.variance[own, t] = found.at_queries()
                 result.converged[own, t] = found.converged
         return LocalMarginals(*(np.take_along_axis(part, twin, axis=1) for part in result))
 
@@ -190,22 +198,22 @@ class LocalModel:
         """The log probabilities of the queries' own labels, summed, with the gradient on request."""
         hoods = _Hoods(self, at, near, queries)
         tasks = np.flatnonzero((self.signs[:, queries.code] != 0).any(axis=1))
-        likelihood = hoods.latent.likelihood
+        likelihood = anywhere(hoods.latent.likelihood, self.place)
         solved: dict[int, tuple[LocalProblems, LocalPosteriors]] = {}
         scores: dict[int, Score] = {}
         for t in tasks.tolist():
             solved[t] = hoods.solved(t)
             _, found = solved[t]
-            label = self.asked(t, queries.code)
+            label = self.place.give(self.asked(t, queries.code))
             scores[t] = log_scores(likelihood, label, found.mean[:, -1], found.variance[:, -1])
-        log_p = np.stack([score.value for score in scores.values()], axis=1)
+        log_p = np.stack([on_host(score.value) for score in scores.values()], axis=1)
         value, share = self._weighed(tasks, log_p, queries.code)
         failed = sum(int((~found.converged).sum()) for _, found in solved.values())
         weight = queries.weight
         slopes = np.zeros(0)
         if gradient:
             slopes = hoods.gradient(
-                solved, scores, dict(zip(tasks, (weight[:, None] * share).T, strict=True))
+                solved, scores, dict(zip(tasks.tolist(), (weight[:, None] * share).T, strict=True))
             )
         return LocalScore(
             float(weight @ value), float(weight.sum()), slopes, float(weight @ value**2), failed
@@ -236,8 +244,9 @@ class _Hoods:
     ) -> None:
         self.model, self.at, self.near, self.queries = model, at, near, queries
         self.latent = Latent.at(at, model.fold_noise)
-        self.X = np.concatenate([near.X, queries.X[:, None, :]], axis=1)
-        self.stack: Stack = full_stack(self.latent.smooth, model.place.put(self.X))
+        there = [as_matrix(part, model.place) for part in (near.X, queries.X[:, None, :])]
+        self.X: Matrix = functions(there[0]).concat(there, axis=1)
+        self.stack: Stack = full_stack(self.latent.smooth, self.X)
 
     def labels(self, t: int) -> tuple[Array, Array]:
         """The labels of the neighbours in problem t, and their weights; both (q, k)."""
@@ -258,28 +267,33 @@ class _Hoods:
 
     def where(self, chosen: np.ndarray) -> "_Hoods":
         """The neighbourhoods of some of the queries."""
-        part = copy(self)
-        part.near = Neighbourhoods(*(each[chosen] for each in self.near))
-        part.queries, part.X = self.queries.where(chosen), self.X[chosen]
-        part.stack = self.stack._replace(K=part_of(self.stack.K, chosen))
+        part, there = copy(self), self.model.place.give(chosen)
+        number, X, code, weight = self.near
+        X = part_of(X, chosen if isinstance(X, np.ndarray) else there)
+        part.near = Neighbourhoods(number[chosen], X, code[chosen], weight[chosen])
+        part.queries, part.X = self.queries.where(chosen), part_of(self.X, there)
+        part.stack = self.stack._replace(K=part_of(self.stack.K, there))
         return part
 
     def problems(self, t: int) -> tuple[LocalProblems, np.ndarray]:
         """Problem t of every query, and which of them have a prior."""
-        model, latent = self.model, self.latent
+        model, latent, place = self.model, self.latent, self.model.place
         y, weight = self.labels(t)
-        copies = np.concatenate([np.maximum(weight, 1.0), np.ones((len(y), 1))], axis=1)
+        plain = bool((weight == 1.0).all())
         K = self.stack.K * 1.0
         diagonal = entries(K, 0, 0, K.shape[1])
-        diagonal += model.place.give(latent.noise / copies)
-        plain = bool((weight == 1.0).all())
+        if plain:
+            diagonal += latent.noise
+        else:
+            copies = np.concatenate([np.maximum(weight, 1.0), np.ones((len(y), 1))], axis=1)
+            diagonal += place.give(latent.noise / copies)
         problems = LocalProblems(
             K,
-            np.zeros(copies.shape),
-            y,
+            place.zeros(*K.shape[:2]),
+            place.give(y),
             latent.likelihood,
             model.rule,
-            None if plain else weight,
+            None if plain else place.give(weight),
             0.0 if plain else latent.noise,
         )
         if not model.parts:
@@ -290,11 +304,7 @@ class _Hoods:
         strength = np.where(own == 0, 0.0, queries.weight)
         everything = np.concatenate([weight, strength[:, None]], axis=1)
         number = np.concatenate([self.near.number, queries.number[:, None]], axis=1)
-        applied, found = part.applied(problems, self.X, all_y, everything, part.has_seen(number))
-        if not found.all():  # the sites cannot be removed: such a query keeps the kernel's prior
-            applied.covariance[~found] = problems.covariance[~found]
-            applied.mean[~found] = 0.0
-        return applied, found
+        return part.applied(problems, self.X, all_y, everything, part.has_seen(number))
 
     def solved(self, t: int) -> tuple[LocalProblems, LocalPosteriors]:
         """Problem t of every query and its solution."""
@@ -309,19 +319,16 @@ class _Hoods:
         share: dict[int, Array],
     ) -> Array:
         """The derivatives of Σ share · score by the free log-parameters; the global part is fixed."""
-        likelihood = self.latent.likelihood
-        K_bar, by_noise = 0.0, 0.0
+        likelihood, K_bar, by_noise = self.latent.likelihood, 0.0, 0.0
         by_parameters = np.zeros(len(likelihood.parameters))
         for t, (problems, found) in solved.items():
-            score, part = scores[t], share[t]
+            score, part = scores[t], self.model.place.give(share[t])
             by = gradients(problems, found, part * score.by_mean, part * score.by_variance)
             K_bar = by.covariance + K_bar
-            used = np.where(by.found, part, 0.0)
-            by_parameters += by.parameters.sum(axis=0) + used @ score.by_parameters
-            _, weight = self.labels(t)
-            own = diagonals(by.covariance)
-            by_noise += float(np.sum(own[:, :-1] / np.maximum(weight, 1.0)) + own[:, -1].sum())
-            by_noise += float(by.noise.sum()) if problems.noise > 0 else 0.0
+            f = functions(part)
+            direct = f.where(by.found, part, 0.0)[:, None] * score.by_parameters
+            by_parameters += on_host(f.sum(by.parameters + direct, axis=0))
+            by_noise += self._by_noise(t, problems, by)
         by_kernel, named = (
             self.stack.by_theta(K_bar),
             dict(zip(likelihood.parameters, by_parameters.tolist(), strict=True)),
@@ -330,3 +337,10 @@ class _Hoods:
             by_noise = named["variance"] if self.model.fold_noise else by_noise
             by_kernel = self.latent.split.join(by_kernel, by_noise)
         return np.array(by_kernel + self.at.by_likelihood(named), dtype=float)
+
+    def _by_noise(self, t: int, problems: LocalProblems, by: LocalGradients) -> float:
+        """The derivative by the white noise that is on the diagonals of problem t."""
+        own = np.asarray(on_host(diagonals(by.covariance)))
+        _, weight = self.labels(t)
+        direct = float(np.sum(own[:, :-1] / np.maximum(weight, 1.0)) + own[:, -1].sum())
+        return direct + (float(np.sum(on_host(by.noise))) if problems.noise > 0 else 0.0)

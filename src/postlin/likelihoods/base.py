@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from postlin._typing import Array, override
+from postlin.linalg.functions import functions
 
 
 class Response(NamedTuple):
@@ -67,20 +68,22 @@ def both_labels(jet_of: Callable[[Array], Jet], z: Array) -> tuple[Jet, Jet]:
     """The jets of log Z₊ and log Z₋ where Z₋(m) = Z₊(−m); ``jet_of`` maps z ∝ m to that of log Z₊."""
     if np.ndim(z) == 0:  # two calls are faster than one for an array of both
         return jet_of(z), mirror(jet_of(-z))
-    plus, minus = (Jet(*parts) for parts in zip(*jet_of(np.array([z, -z])), strict=True))
+    both = jet_of(functions(z).rows([z, -z]))
+    plus, minus = (Jet(*parts) for parts in zip(*both, strict=True))
     return plus, mirror(minus)
 
 
 def select(choose: np.ndarray, if_true: Jet, if_false: Jet) -> Jet:
     """The first jet at the points that ``choose`` marks, and the second at the others."""
-    return Jet(*np.where(choose, if_true, if_false))
+    return Jet(*functions(if_true.g).where_each(choose, if_true, if_false))
 
 
 def complement(jet: Jet) -> Jet:
     """The jet of log(1 − Z) from that of log Z; it is accurate while Z ≤ ½."""
     log_z, g, h, c, d = jet
-    log_rest = np.log1p(-np.exp(log_z))
-    odds = np.exp(log_z - log_rest)
+    f = functions(log_z)
+    log_rest = f.log1p(-f.exp(log_z))
+    odds = f.exp(log_z - log_rest)
     n1 = -odds * g  # nₖ = (1 − Z)⁽ᵏ⁾/(1 − Z) is Z⁽ᵏ⁾/Z times −Z/(1 − Z)
     n2 = -odds * (h + g**2)
     n3 = -odds * (c + 3 * g * h + g**3)
@@ -100,6 +103,8 @@ class Likelihood(ABC):
     name: ClassVar[str]
     #: Whether p(y|f) is known, which Laplace, EP and the evidence from cavities need.
     has_density: ClassVar[bool] = True
+    #: Whether all methods work with arrays of any library that has special functions.
+    anywhere: bool = False
     #: Whether log p(y|f) is known to be concave in f, so that a rule has one fixed point.
     log_concave: bool = False
     #: The names of the attributes by which this likelihood can be differentiated.
@@ -155,7 +160,7 @@ class BinaryLikelihood(Likelihood):
     def jet(self, y: Array, m: Array, v: Array) -> Jet:
         """The jet of log Z_y for labels y of ±1."""
         plus, minus = self.jets(m, v)
-        return select(np.asarray(y) > 0, plus, minus)
+        return select(functions(m).asarray(y) > 0, plus, minus)
 
     def slopes(self, m: Array, v: Array) -> tuple[Array, Array]:
         """g₊ and g₋; the sites of PL need nothing else."""
@@ -190,17 +195,19 @@ class BinaryLikelihood(Likelihood):
 
     @override
     def density_changes(self, y: Array, m: Array, v: Array) -> list[Change]:
-        positive = np.asarray(y) > 0
-        chosen = (np.where(positive, plus, minus) for plus, minus in self.jet_changes(m, v))
+        f = functions(m)
+        positive = f.asarray(y) > 0
+        chosen = (f.where_each(positive, plus, minus) for plus, minus in self.jet_changes(m, v))
         return [Change(log_z, g, -h) for log_z, g, h in chosen]
 
     def regression_changes(self, y: Array, m: Array, v: Array) -> list[Change]:
         """Derivatives of log Z_y, its slope and the curvature −g₊g₋ by each of ``parameters``."""
-        positive = np.asarray(y) > 0
+        f = functions(m)
+        positive = f.asarray(y) > 0
         plus, minus = self.slopes(m, v) if self.parameters else (0.0, 0.0)
         found = []
         for by_plus, by_minus in self.jet_changes(m, v):
-            log_z, g, _ = np.where(positive, by_plus, by_minus)
+            log_z, g, _ = f.where_each(positive, by_plus, by_minus)
             found.append(Change(log_z, g, -(by_plus[1] * minus + plus * by_minus[1])))
         return found
 
@@ -210,12 +217,13 @@ class BinaryLikelihood(Likelihood):
         Here A = 2 Z₊g₊, E[y] = 2 Z₊ − 1 and V = 4 Z₊Z₋ (the supplement's 1 − α² is a misprint).
         """
         plus, minus = self.jets(m, v)
-        positive = np.asarray(y) > 0
+        f = functions(m)
+        positive = f.asarray(y) > 0
         return Response(
-            g=np.where(positive, plus.g, minus.g),
+            g=f.where(positive, plus.g, minus.g),
             rho=-plus.g * minus.g,
-            g_by_m=np.where(positive, plus.h, minus.h),
-            g_by_v=np.where(positive, plus.g_by_v, minus.g_by_v),
+            g_by_m=f.where(positive, plus.h, minus.h),
+            g_by_v=f.where(positive, plus.g_by_v, minus.g_by_v),
             rho_by_m=-(plus.h * minus.g + plus.g * minus.h),
             rho_by_v=-(plus.g_by_v * minus.g + plus.g * minus.g_by_v),
         )

@@ -4,12 +4,12 @@ from math import log, log1p, pi, sqrt
 from typing import ClassVar, Literal
 
 import numpy as np
-from scipy.special import erf, ndtr
 
 from postlin._typing import Array
 from postlin._validation import is_real
 from postlin.likelihoods.base import BinaryLikelihood, Jet, JetChange, both_labels, mirror
 from postlin.likelihoods.probit import FLAT, derivatives, mills_ratio
+from postlin.linalg.functions import functions
 
 _LOG_SQRT_2PI = 0.5 * log(2 * pi)
 
@@ -28,6 +28,7 @@ class NoisyThreshold(BinaryLikelihood):
 
     name: ClassVar[str] = "noisy_threshold"
     symmetric: bool = True
+    anywhere: bool = True
     differentiable: bool = False
     parameters: tuple[str, ...] = ("epsilon",)
 
@@ -70,8 +71,8 @@ class NoisyThreshold(BinaryLikelihood):
         return [(self._jet_change(z, r), (log_z, -g, h))]
 
     def _jet_change(self, z: Array, r: Array) -> JetChange:
-        slope = self._slope(z)
-        log_z = -erf(z / sqrt(2.0)) * np.exp(-self._jet(z, r).log_z)
+        f, slope = functions(z), self._slope(z)
+        log_z = -f.erf(z / sqrt(2.0)) * f.exp(-self._jet(z, r).log_z)
         slope_by = -slope * (2.0 / (1.0 - 2.0 * self.epsilon) + log_z)
         # λ' = −λ(z + λ)
         return log_z, slope_by / r, -slope_by * (z + 2.0 * slope) / r**2
@@ -91,10 +92,10 @@ class NoisyThreshold(BinaryLikelihood):
         return mirror(self._jet(*_scaled(y * m, v)), y)
 
     def _jet(self, z: Array, r: Array) -> Jet:
-        epsilon, span = self.epsilon, 1.0 - 2.0 * self.epsilon
-        lower_tail = span * ndtr(-np.abs(z))
-        log_z = np.where(
-            z > 0, log1p(-epsilon) + np.log1p(-lower_tail / (1 - epsilon)), np.log(epsilon + lower_tail)
+        f, epsilon, span = functions(z), self.epsilon, 1.0 - 2.0 * self.epsilon
+        lower_tail = span * f.ndtr(-f.abs(z))
+        log_z = f.where(
+            z > 0, log1p(-epsilon) + f.log1p(-lower_tail / (1 - epsilon)), f.log(epsilon + lower_tail)
         )
         slope = self._slope(z)
         first, second, third = derivatives(z, slope)
@@ -103,12 +104,13 @@ class NoisyThreshold(BinaryLikelihood):
     def _slope(self, z: Array) -> Array:
         """λ = (1−2ε)φ/Z as (1−2ε)/(Z/φ), which does not underflow before λ itself does."""
         span = 1.0 - 2.0 * self.epsilon
-        flips_per_density = np.exp(log(self.epsilon) + 0.5 * z**2 + _LOG_SQRT_2PI)
+        flips_per_density = functions(z).exp(log(self.epsilon) + 0.5 * z**2 + _LOG_SQRT_2PI)
         slope: Array = span / (flips_per_density + span * mills_ratio(z))
         return slope
 
 
 def _scaled(m: Array, v: Array) -> tuple[Array, Array]:
     """z = m/√v within ±FLAT, beyond which Z is constant, and √v."""
-    r = np.sqrt(np.maximum(v, _POINT))
-    return np.minimum(np.maximum(m / r, -FLAT), FLAT), r
+    f = functions(v)
+    r = f.sqrt(f.maximum(v, _POINT))
+    return f.clip(m / r, -FLAT, FLAT), r

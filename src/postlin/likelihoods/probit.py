@@ -7,10 +7,10 @@ from operator import mul
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr
 
 from postlin._typing import Array
 from postlin.likelihoods.base import BinaryLikelihood, Jet, Response, both_labels, mirror
+from postlin.linalg.functions import functions
 
 SQRT_2, SQRT_HALF_PI = sqrt(2.0), sqrt(0.5 * pi)
 #: Below −TAIL the derivatives of λ come from an asymptotic series, since z + λ cancels.
@@ -23,7 +23,7 @@ _INFINITE = 1e60
 
 def mills_ratio(z: Array) -> Array:
     """Φ(z)/φ(z) for z ≤ FLAT."""
-    ratio: Array = SQRT_HALF_PI * erfcx(-z / SQRT_2)
+    ratio: Array = SQRT_HALF_PI * functions(z).erfcx(-z / SQRT_2)
     return ratio
 
 
@@ -50,12 +50,21 @@ _TAIL_COEFFICIENTS = _tail_coefficients(16)
 
 def tail_derivatives(z: Array) -> Iterator[Array]:
     """Yield λ', λ'' and λ''' for λ = φ/Φ at z < −TAIL."""
-    a = np.minimum(-z, _INFINITE)
+    a = functions(z).minimum(-z, _INFINITE)
     inverse_square = 1.0 / a**2
     factors = _TAIL_COEFFICIENTS
     for order, limit in ((1, -1.0), (2, 0.0), (3, 0.0)):  # λ = a + w, and d/dz = −d/da
         factors = factors * np.arange(order, order + 2 * len(factors), 2)
-        yield limit + np.polynomial.polynomial.polyval(inverse_square, factors) / a ** (order + 1)
+        yield limit + _polynomial(inverse_square, factors) / a ** (order + 1)
+
+
+def _polynomial(x: Array, coefficients: Array) -> Array:
+    """Σ cₖ xᵏ; NumPy's function for it is for NumPy's arrays."""
+    *others, last = coefficients.tolist()
+    value: Array = last + 0.0 * x
+    for c in reversed(others):
+        value = c + value * x
+    return value
 
 
 class Probit(BinaryLikelihood):
@@ -64,23 +73,25 @@ class Probit(BinaryLikelihood):
     name: ClassVar[str] = "probit"
     log_concave: bool = True
     symmetric: bool = True
+    anywhere: bool = True
 
     def jets(self, m: Array, v: Array) -> tuple[Jet, Jet]:
         """The jets of log Z_y = log Φ(y m/√(1+v))."""
-        r = np.sqrt(1.0 + v)
+        r = _root(v)
         return both_labels(lambda z: _log_ndtr_jet(z, r), m / r)
 
     def slopes(self, m: Array, v: Array) -> tuple[Array, Array]:
         """λ(z)/√(1+v) and −λ(−z)/√(1+v) at z = m/√(1+v)."""
-        r = np.sqrt(1.0 + v)
-        plus, minus = (mills_ratio(np.minimum(z, FLAT)) for z in (m / r, -m / r))
+        r = _root(v)
+        low = functions(m).minimum
+        plus, minus = (mills_ratio(low(z, FLAT)) for z in (m / r, -m / r))
         return 1.0 / plus / r, -1.0 / minus / r  # r times a ratio of 1e305 may overflow
 
     def regression(self, y: Array, m: Array, v: Array) -> Response:
         """The regression from three derivatives of log Φ at ±y m, in half the time of two jets."""
-        r = np.sqrt(1.0 + v)
+        r = _root(v)
         z = y * m / r
-        g, h, c = _log_ndtr_derivatives(np.array([z, -z]), r, 3)
+        g, h, c = _log_ndtr_derivatives(functions(z).rows([z, -z]), r, 3)
         g_by_v = 0.5 * c + g * h
         return Response(
             g=y * g[0],
@@ -93,24 +104,31 @@ class Probit(BinaryLikelihood):
 
     def jet(self, y: Array, m: Array, v: Array) -> Jet:
         """The jet of one label, in half the time of both."""
-        r = np.sqrt(1.0 + v)
+        r = _root(v)
         return mirror(_log_ndtr_jet(y * m / r, r), y)
+
+
+def _root(v: Array) -> Array:
+    """√(1 + v), by which a mean is divided."""
+    root: Array = functions(v).sqrt(1.0 + v)
+    return root
 
 
 def _log_ndtr_jet(z: Array, r: Array) -> Jet:
     """The jet of log Φ(m/r) in m, at z = m/r."""
-    return Jet(log_ndtr(z), *_log_ndtr_derivatives(z, r, 4))
+    return Jet(functions(z).log_ndtr(z), *_log_ndtr_derivatives(z, r, 4))
 
 
 def _log_ndtr_derivatives(z: Array, r: Array, order: int) -> list[Array]:
     """The first ``order`` derivatives of log Φ(m/r) in m, at z = m/r."""
-    inside = np.minimum(np.maximum(z, -TAIL), FLAT)
+    f = functions(z)
+    inside = f.clip(z, -TAIL, FLAT)
     slope = 1.0 / mills_ratio(inside)
     parts = [slope, *islice(derivatives(inside, slope), order - 1)]
     tail = z < -TAIL
-    if tail.any():
-        beyond = np.where(tail, z, -TAIL)
+    if f.any(tail):
+        beyond = f.where(tail, z, -TAIL)
         series = 1.0 / mills_ratio(beyond), *islice(tail_derivatives(beyond), order - 1)
-        parts = [np.where(tail, s, p) for s, p in zip(series, parts, strict=True)]
+        parts = [f.where(tail, s, p) for s, p in zip(series, parts, strict=True)]
     scales = accumulate(repeat(1.0 / r, order), mul)
     return [part * scale for part, scale in zip(parts, scales, strict=True)]

@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 
 from postlin._typing import Array
+from postlin.linalg.functions import functions
 
 #: Half-width of trapezoidal grids in standard deviations: e^(−8.6²/2) is below 1e-16.
 REACH = 8.6
@@ -75,5 +76,5 @@ def by_moments(weights: Array, shift: Array, v: Array) -> Derivatives:
 
 def mean_of(weights: Array, values: Array) -> Array:
     """Σ weights · values over the last axis."""
-    mean: Array = np.einsum("...k,...k->...", weights, values)
+    mean: Array = functions(values).einsum("...k,...k->...", weights, values)
     return mean

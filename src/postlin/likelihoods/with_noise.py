@@ -24,7 +24,7 @@ class WithNoise(BinaryLikelihood):
             raise ValueError(f"variance must be finite and not negative, got {variance!r}.")
         self.base = base
         self.variance = float(variance)
-        self.symmetric = base.symmetric
+        self.symmetric, self.anywhere = base.symmetric, base.anywhere
         self.log_concave = base.log_concave
         self.differentiable = base.differentiable or variance > 0
         self.parameters = ("variance", *base.parameters)

@@ -1,8 +1,9 @@
 """Where matrices are stored, and everything that depends on the array library.
 
-Vectors of n numbers are NumPy arrays everywhere, since moving them costs next to nothing. Matrices of
-n² numbers stay in one ``Place``: the memory of NumPy, a GPU, or another device of PyTorch, CuPy or
-array-api-strict. No other module uses functions of these libraries outside the array API standard.
+Beside one matrix, vectors of n numbers are NumPy arrays, since moving them costs next to nothing.
+Matrices of n² numbers stay in one ``Place``: the memory of NumPy, a GPU, or another device of PyTorch,
+CuPy or array-api-strict. So do the vectors of stacks of small matrices. Beside this module ``stacks``
+and ``functions`` alone use functions of these libraries outside the array API standard.
 """
 
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ from postlin._typing import Array
 #: A matrix of any of these libraries; in NumPy's memory it is an ``Array``.
 Matrix = Any
 
-#: Triangles of at most this many rows are inverted as general matrices.
-_LEAF = 12
+#: The number of columns of each group in ``smallest``.
+_GROUP = 64
 
 #: The libraries other than NumPy, and the names of their classes of arrays.
 _CLASSES = {"torch": "Tensor", "cupy": "ndarray", "array_api_strict": "Array"}
@@ -47,11 +48,11 @@ class Place:
         """Move a NumPy array of any type to this place."""
         return values if self.is_host else self.xp.asarray(values, device=self.device)
 
-    def zeros(self, rows: int, columns: int) -> Matrix:
-        """A matrix of zeros, stored row by row."""
+    def zeros(self, *shape: int) -> Matrix:
+        """An array of zeros, stored row by row."""
         if self.is_host:
-            return np.zeros((rows, columns))
-        return self.xp.zeros((rows, columns), dtype=self.xp.float64, device=self.device)
+            return np.zeros(shape)
+        return self.xp.zeros(shape, dtype=self.xp.float64, device=self.device)
 
     @property
     def has_memory(self) -> bool:
@@ -87,7 +88,7 @@ def _place(library: str, device: Any) -> Place:
 HOST = Place(np)
 
 
-def _library(x: object) -> str | None:
+def library(x: object) -> str | None:
     """The name of the library other than NumPy that x is an array of, if there is one."""
     for base in () if isinstance(x, np.ndarray) else type(x).__mro__:
         library = base.__module__.partition(".")[0]
@@ -110,7 +111,7 @@ def _compat() -> ModuleType:
 
 def place_of(x: Any) -> Place:
     """The place of an array; HOST unless it belongs to PyTorch, CuPy or array-api-strict."""
-    return Place(namespace(x), _compat().device(x)) if _library(x) else HOST
+    return Place(namespace(x), _compat().device(x)) if library(x) else HOST
 
 
 def place_named(device: object) -> Place:
@@ -145,7 +146,7 @@ def namespace(x: Any) -> Any:
 
 def on_host(x: Any) -> Any:
     """Convert an array of another library to NumPy; return anything else unchanged."""
-    match _library(x):
+    match library(x):
         case "torch":
             return x.detach().cpu().numpy()
         case "cupy":
@@ -161,7 +162,7 @@ def as_matrix(x: Any, place: Place) -> Matrix:
         return np.asarray(on_host(x), float)
     if place_of(x) != place:
         return place.put(on_host(x))
-    x = x.detach() if _library(x) == "torch" else x
+    x = x.detach() if library(x) == "torch" else x
     return place.xp.astype(x, place.xp.float64, copy=False)
 
 
@@ -252,12 +253,31 @@ def squared_distances(left: Matrix, right: Matrix) -> Matrix:
 
 
 def smallest(A: Matrix, k: int) -> tuple[Matrix, Matrix]:
-    """The columns of the k smallest entries of each row, in any order, and the largest of these."""
+    """The columns of the k smallest entries of each row, in any order, and the largest of these.
+
+    Of many columns only groups with one of the k smallest minima can hold one of these entries. To find
+    the minima takes one reading of the matrix, and a selection among all columns takes many.
+    """
+    xp, count = namespace(A), A.shape[1] // _GROUP
+    if count <= 2 * k:
+        return _smallest(A, k)
+    grouped = xp.reshape(A[:, : count * _GROUP], (-1, _GROUP, count))  # column i + count j in group i
+    groups, _ = _smallest(xp.min(grouped, axis=1), k)
+    steps = xp.arange(_GROUP, dtype=groups.dtype, device=place_of(A).device) * count
+    columns = xp.reshape(groups[:, :, None] + steps, (A.shape[0], -1))
+    others = xp.arange(count * _GROUP, A.shape[1], dtype=groups.dtype, device=place_of(A).device)
+    others = xp.broadcast_to(others[None, :], (A.shape[0], others.shape[0]))
+    columns = xp.concat([columns, others], axis=1)
+    chosen, largest = _smallest(xp.take_along_axis(A, columns, axis=1), k)
+    return xp.take_along_axis(columns, chosen, axis=1), largest
+
+
+def _smallest(A: Matrix, k: int) -> tuple[Matrix, Matrix]:
     xp = namespace(A)
-    if _library(A) == "torch":
+    if library(A) == "torch":
         values, columns = xp.topk(A, k, dim=1, largest=False, sorted=False)
         return columns, xp.max(values, axis=1)
-    if _library(A) in (None, "cupy"):
+    if library(A) in (None, "cupy"):
         columns = xp.argpartition(A, k - 1, axis=1)[:, :k]
         return columns, xp.max(xp.take_along_axis(A, columns, axis=1), axis=1)
     columns = xp.argsort(A, axis=1)[:, :k]
@@ -268,10 +288,10 @@ def cholesky(A: Matrix) -> tuple[Matrix, int]:
     """The lower Cholesky factor of a block and 0, or A and the order of the first minor without one."""
     failed = False
     try:
-        if _library(A) == "torch":
+        if library(A) == "torch":
             L, failed = namespace(A).linalg.cholesky_ex(A)
         else:
-            L = _cholesky(A)
+            L = plain_cholesky(A)
     except np.linalg.LinAlgError:
         L, failed = A, True
     if not failed and np.isfinite(diagonal(L)).all():
@@ -279,96 +299,19 @@ def cholesky(A: Matrix) -> tuple[Matrix, int]:
     return A, int(lapack.dpotrf(on_host(A), lower=1)[1]) or A.shape[0]
 
 
-def solve_lower(L: Matrix, X: Matrix, *, transposed: bool = False) -> Matrix:
-    """L⁻¹ X or L⁻ᵀ X for a lower triangular block L."""
-    if _library(L) == "torch":
-        return namespace(L).linalg.solve_triangular(L.T if transposed else L, X, upper=transposed)
-    if _library(L) == "cupy":
-        cupyx = import_module("cupyx.scipy.linalg")
-        return cupyx.solve_triangular(L, X, lower=True, trans=int(transposed))
-    return namespace(L).linalg.solve(L.T if transposed else L, X)
-
-
-def cholesky_each(A: Matrix) -> tuple[Matrix, np.ndarray]:
-    """The lower Cholesky factors of a stack of matrices, and which exist; the others are I."""
-    xp = namespace(A)
-    if _library(A) == "torch":
-        L, failed = xp.linalg.cholesky_ex(A)
-        found = on_host(failed == 0) & np.isfinite(on_host(xp.sum(L, axis=(1, 2))))
-        for i in np.flatnonzero(~found):
-            L[i, :, :] = xp.eye(A.shape[1], dtype=A.dtype, device=A.device)
-        return L, found
-    found = np.ones(A.shape[0], dtype=bool)
-    try:
-        return _cholesky(A), found
-    except np.linalg.LinAlgError:  # it does not say which
-        L = xp.empty_like(A)
-    for j in range(A.shape[0]):
-        L[j, :, :], found[j] = _cholesky_or_eye(A[j, :, :])
-    return L, found
-
-
-def _cholesky(A: Matrix) -> Matrix:
+def plain_cholesky(A: Matrix) -> Matrix:
     """The lower Cholesky factor of a matrix or of a stack of them; raises ``LinAlgError``."""
-    if _library(A) == "cupy":
+    if library(A) == "cupy":
         with import_module("cupyx").errstate(linalg="raise"):
             return namespace(A).linalg.cholesky(A)
     return namespace(A).linalg.cholesky(A)
 
 
-def _cholesky_or_eye(A: Matrix) -> tuple[Matrix, bool]:
-    try:
-        return _cholesky(A), True
-    except np.linalg.LinAlgError:
-        return place_of(A).put(np.eye(A.shape[0])), False
-
-
-def solve_each(A: Matrix, X: Matrix) -> tuple[Matrix, np.ndarray]:
-    """The solutions of a stack of linear systems A x = X, and which of them exist; the others are 0."""
-    xp = namespace(A)
-    if _library(A) == "torch":
-        solution, failed = xp.linalg.solve_ex(A, X)
-        singular = on_host(failed != 0)
-    else:
-        solution, singular = _solve_or_zero(A, X)
-    found = ~singular & np.isfinite(on_host(xp.sum(solution, axis=(1, 2))))
-    for i in np.flatnonzero(~found):
-        solution[i, :, :] = 0.0
-    return solution, found
-
-
-def _solve_or_zero(A: Matrix, X: Matrix) -> tuple[Matrix, np.ndarray]:
-    """The solutions of a stack of linear systems, and which of them have none."""
-    xp, singular = namespace(A), np.zeros(A.shape[0], dtype=bool)
-    try:
-        return xp.linalg.solve(A, X), singular
-    except np.linalg.LinAlgError:  # it does not say which
-        solution = xp.zeros_like(X)
-    for i in range(A.shape[0]):
-        try:
-            solution[i, :, :] = xp.linalg.solve(A[i, :, :], X[i, :, :])
-        except np.linalg.LinAlgError:
-            singular[i] = True
-    return solution, singular
-
-
-def solve_lower_each(L: Matrix, X: Matrix) -> Matrix:
-    """L⁻¹ X for a stack of lower triangular matrices."""
-    if _library(L) == "torch":
-        return namespace(L).linalg.solve_triangular(L, X, upper=False)
-    return _inverted_lower(L) @ X
-
-
-def _inverted_lower(L: Matrix) -> Matrix:
-    """The inverses of a stack of lower triangular matrices, by halves.
-
-    In NumPy this takes a third of the time of ``linalg.solve`` for matrices of 65 rows, half for 33.
-    """
-    xp, size = namespace(L), L.shape[1]
-    if size <= _LEAF:
-        return xp.linalg.inv(L)
-    half, inverse = size // 2, xp.zeros_like(L)
-    upper = inverse[:, :half, :half] = _inverted_lower(L[:, :half, :half])
-    lower = inverse[:, half:, half:] = _inverted_lower(L[:, half:, half:])
-    inverse[:, half:, :half] = -(lower @ (L[:, half:, :half] @ upper))
-    return inverse
+def solve_lower(L: Matrix, X: Matrix, *, transposed: bool = False) -> Matrix:
+    """L⁻¹ X or L⁻ᵀ X for a lower triangular block L."""
+    if library(L) == "torch":
+        return namespace(L).linalg.solve_triangular(L.T if transposed else L, X, upper=transposed)
+    if library(L) == "cupy":
+        cupyx = import_module("cupyx.scipy.linalg")
+        return cupyx.solve_triangular(L, X, lower=True, trans=int(transposed))
+    return namespace(L).linalg.solve(L.T if transposed else L, X)

@@ -21,6 +21,8 @@ from postlin.exceptions import ImproperCavityError, NegativeSiteWarning
 from postlin.likelihoods import BinaryLikelihood, Likelihood
 from postlin.likelihoods.base import Change, Response
 from postlin.likelihoods.conditional_moments import ConditionalMoments
+from postlin.linalg.arrays import on_host
+from postlin.linalg.functions import functions
 from postlin.rules.rule import Rule
 from postlin.rules.scales import SiteScales, linear_scales, mode_scales
 from postlin.rules.sites import (
@@ -52,7 +54,7 @@ class Laplace(Rule):
 
     def propose(self, likelihood: Likelihood, y: Array, view: SiteView) -> Proposal:
         """Newton's method for the mode, written as a site update."""
-        at = Marginals(view.mean, np.zeros_like(view.mean))
+        at = Marginals(view.mean, functions(view.mean).zeros_like(view.mean))
         response = _density_response(likelihood, y, at)
         return AtMode(set_sites(at, response), at, response)
 
@@ -119,27 +121,30 @@ class EP(Rule):
         cavity = _proper_cavity(view)
         response = _density_response(likelihood, y, cavity)
         sites = set_sites(cavity, response)
-        changed = (sites.tau < -_NO_PRECISION) & (self.negative_sites not in ("keep", "raise"))
-        if not changed.any():
+        if self.negative_sites in ("keep", "raise"):
+            return AtCavity(sites, cavity, response, view, _none(view), None)
+        f, changed = functions(sites.tau), sites.tau < -_NO_PRECISION
+        if not f.any(changed):
             return AtCavity(sites, cavity, response, view, changed, None)
         # g/ρ has all digits where ν/τ, which is m + g/ρ too, has none because both underflow
-        mean = cavity.mean + response.g / np.where(changed, response.rho, 1.0)
+        mean = cavity.mean + response.g / f.where(changed, response.rho, 1.0)
         policy, replacement = self._policy(sites, mean, view, changed)
-        kept = Sites(*(np.where(changed, a, b) for a, b in zip(policy, sites, strict=True)))
+        kept = Sites(*(f.where(changed, a, b) for a, b in zip(policy, sites, strict=True)))
         return AtCavity(kept, cavity, response, view, changed, replacement)
 
     def _policy(
         self, sites: Sites, mean: Array, view: SiteView, where: np.ndarray
     ) -> tuple[Sites, np.ndarray]:
         """The sites that replace negative ones of these means, and their derivatives by the latter."""
-        zero, one = np.zeros_like(sites.tau), np.ones_like(sites.tau)
+        f = functions(sites.tau)
+        zero, one = f.zeros_like(sites.tau), f.ones_like(sites.tau)
         if self.negative_sites == "skip":
-            return Sites(view.tau, view.nu), np.zeros((2, 2, *zero.shape))
+            return Sites(view.tau, view.nu), f.rows([[zero, zero], [zero, zero]])
         if self.negative_sites == "small_variance":
-            tau, precision = np.where(where, sites.tau, 1.0), 1.0 / self.small_variance
-            by_site = np.array([[zero, zero], [-mean * precision / tau, precision / tau]])
+            tau, precision = f.where(where, sites.tau, 1.0), 1.0 / self.small_variance
+            by_site = f.rows([[zero, zero], [-mean * precision / tau, precision / tau]])
             return Sites(precision * one, precision * mean), by_site
-        return Sites(zero, sites.nu), np.array([[zero, zero], [zero, one]])
+        return Sites(zero, sites.nu), f.rows([[zero, zero], [zero, one]])
 
     @property
     @override
@@ -260,9 +265,10 @@ REGISTRY: dict[str, type[Rule]] = {rule.name: rule for rule in (PL, CL, EP, Lapl
 
 def _proper_cavity(view: SiteView) -> Marginals:
     """The cavities; raises ``ImproperCavityError`` about the first that is improper."""
-    if (view.gap > 0).all():
+    if not functions(view.gap).any(~(view.gap > 0)):
         return view.cavity
-    variance, gap = np.atleast_1d(view.variance, view.gap)  # the last axis runs over the sites
+    # the last axis runs over the sites
+    variance, gap = np.atleast_1d(on_host(view.variance), on_host(view.gap))
     first = tuple(np.argwhere(~(gap > 0))[0])
     raise ImproperCavityError(
         int(first[-1]), float(variance[first] / gap[first]) if gap[first] else np.inf
@@ -284,7 +290,7 @@ def _regressed(likelihood: Likelihood, y: Array, at: Marginals) -> Sites:
     plus, minus = likelihood.slopes(*at)
     stretch = 1.0 / (1.0 + plus * minus * at.variance)
     tau = -plus * minus * stretch
-    return Sites(tau, tau * at.mean + np.where(y > 0, plus, minus) * stretch)
+    return Sites(tau, tau * at.mean + functions(tau).where(y > 0, plus, minus) * stretch)
 
 
 def _regressed_cautiously(likelihood: Likelihood, y: Array, at: Marginals) -> Sites:
@@ -295,7 +301,8 @@ def _regressed_cautiously(likelihood: Likelihood, y: Array, at: Marginals) -> Si
     """
     response = likelihood.regression(y, *at)
     if likelihood.has_density:
-        response = response._replace(rho=np.maximum(response.rho, -response.g_by_m))
+        rho = functions(response.rho).maximum(response.rho, -response.g_by_m)
+        response = response._replace(rho=rho)
     return set_sites(at, response)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from postlin._typing import Array, Marginals, override
 from postlin.exceptions import NegativeSiteWarning
 from postlin.likelihoods.base import Change, Response
+from postlin.linalg.functions import functions
 
 
 class Sites(NamedTuple):
@@ -83,7 +84,8 @@ def site_jacobian(at: Marginals, response: Response) -> Array:
     tau_by_v = stretch**2 * r.rho_by_v + tau**2
     shift_by_m = tau + stretch * r.g_by_m + r.g * at.variance * tau_by_m
     shift_by_v = stretch * r.g_by_v + r.g * stretch * (tau + at.variance * stretch * r.rho_by_v)
-    return np.array([[tau_by_m, tau_by_v], [shift_by_m, shift_by_v]])
+    rows: Array = functions(tau).rows([[tau_by_m, tau_by_v], [shift_by_m, shift_by_v]])
+    return rows
 
 
 def cavity_jacobian(view: SiteView) -> Array:
@@ -92,13 +94,15 @@ def cavity_jacobian(view: SiteView) -> Array:
     ratio = 1.0 / view.gap  # cavity variance over marginal variance
     offset = cavity.mean - view.mean
     removed = view.part * cavity.variance
-    zero = np.zeros_like(offset)
-    return np.array(
+    f = functions(offset)
+    zero = f.zeros_like(offset)
+    rows: Array = f.rows(
         [
             [ratio, ratio * offset / view.variance, removed * offset, -removed],
             [zero, ratio**2, removed * cavity.variance, zero],
         ]
     )
+    return rows
 
 
 class SiteRule(ABC):
@@ -161,15 +165,17 @@ class Proposal:
         Rows are dτ̂ and dν̂ − m dτ̂, columns dm and dv of the posterior marginal and dτ and
         dν − m dτ of the present site.
         """
-        columns, full = self.marginal_columns, np.zeros((2, 4, len(self.at.mean)))
-        full[:, :columns] = site_jacobian(self.at, self.response)[:, :columns]
+        columns, mean = self.marginal_columns, self.at.mean
+        full: Array = functions(mean).zeros((2, 4, mean.shape[0]), mean)
+        full[:, :columns, :] = site_jacobian(self.at, self.response)[:, :columns, :]
         return full
 
     def by_parameter(self, change: Change) -> Array:
         """Derivatives of the proposed sites by a parameter of the likelihood, in the same rows."""
         v, stretch = self.at.variance, 1.0 / (1.0 - self.response.rho * self.at.variance)
         tau_by = stretch**2 * change.rho
-        return np.array([tau_by, stretch * change.g + self.response.g * v * tau_by])
+        rows: Array = functions(v).rows([tau_by, stretch * change.g + self.response.g * v * tau_by])
+        return rows
 
     @property
     def overruled(self) -> np.ndarray:
@@ -208,7 +214,8 @@ class AtCavity(Proposal):
     @override
     def jacobian(self) -> Array:
         by_cavity = site_jacobian(self.at, self.response)
-        return self._finish(np.einsum("rkn,kcn->rcn", by_cavity, cavity_jacobian(self.view)))
+        by_view = functions(by_cavity).einsum("rkn,kcn->rcn", by_cavity, cavity_jacobian(self.view))
+        return self._finish(by_view)
 
     @override
     def by_parameter(self, change: Change) -> Array:
@@ -216,11 +223,14 @@ class AtCavity(Proposal):
 
     def _finish(self, rows: Array) -> Array:
         """Rows of the sites after the policy, with the posterior's m in place of the cavity's."""
-        d_tau, d_nu = rows[0], rows[1] + self.at.mean * rows[0]
+        f = functions(rows)
+        d_tau = rows[0, ...]
+        d_nu = rows[1, ...] + self.at.mean * d_tau
         if self.replacement is not None:
-            (a, b), (c, d) = self.replacement
+            a, b, c, d = (self.replacement[i, j, ...] for i in (0, 1) for j in (0, 1))
             d_tau, d_nu = (
-                np.where(self.changed, a * d_tau + b * d_nu, d_tau),
-                np.where(self.changed, c * d_tau + d * d_nu, d_nu),
+                f.where(self.changed, a * d_tau + b * d_nu, d_tau),
+                f.where(self.changed, c * d_tau + d * d_nu, d_nu),
             )
-        return np.array([d_tau, d_nu - self.view.mean * d_tau])
+        finished: Array = f.rows([d_tau, d_nu - self.view.mean * d_tau])
+        return finished

@@ -20,6 +20,7 @@ import numpy as np
 from postlin._typing import Array, cached_property, override
 from postlin.likelihoods.base import Change
 from postlin.linalg.blocks import inverted, symmetric
+from postlin.linalg.functions import functions
 from postlin.rules.joint_sites import JointProposal, JointWeighted
 from postlin.rules.scales import SiteScales
 from postlin.rules.sites import Proposal, Sites, SiteView
@@ -80,7 +81,8 @@ class Weights:
 
     def variance_by_noise(self, tau: Array) -> Array:
         """∂v/∂s² of one observation of each point at fixed sites and a fixed variance of their mean."""
-        return np.zeros_like(tau)
+        zero: Array = functions(tau).zeros_like(tau)
+        return zero
 
     def by_noise(self, tau: Array, covariance_bar: Array, variance_bar: Array) -> float:
         """∂ log evidence/∂s², from the derivatives by the diagonal of K and by v."""
@@ -117,7 +119,8 @@ class Observations(Weights):
     @cached_property
     def copies(self) -> Array:
         """max(w, 1), by which the noise of the mean is divided."""
-        return np.maximum(self.weight, 1.0)
+        copies: Array = functions(self.weight).maximum(self.weight, 1.0)
+        return copies
 
     @cached_property
     def _apart(self) -> Array:
@@ -127,7 +130,9 @@ class Observations(Weights):
     @cached_property
     def _per_weight(self) -> Array:
         """1/w, and 0 where w = 0."""
-        return np.divide(1.0, self.weight, out=np.zeros_like(self.weight), where=self.weight > 0)
+        f, some = functions(self.weight), self.weight > 0
+        per_weight: Array = f.where(some, 1.0 / f.where(some, self.weight, 1.0), 0.0)
+        return per_weight
 
     @override
     @property
@@ -168,7 +173,7 @@ class Observations(Weights):
             nu,
             # 1 − τ v, to full precision where τ v̄ is close to one
             self._apart * softening + view.gap / self.copies,
-            np.minimum(self.weight, 1.0),
+            functions(self.weight).minimum(self.weight, 1.0),
         )
 
     @override
@@ -258,7 +263,8 @@ class Weighted(Proposal):
 
     @override
     def by_parameter(self, change: Change) -> Array:
-        return np.asarray(self.observations.weight * self.one.by_parameter(change))
+        by: Array = self.observations.weight * self.one.by_parameter(change)
+        return by
 
 
 @dataclass(frozen=True)

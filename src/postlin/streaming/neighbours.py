@@ -16,7 +16,8 @@ import numpy as np
 
 from postlin._typing import Array
 from postlin._validation import check_order
-from postlin.linalg.arrays import HOST, Place
+from postlin.linalg.arrays import HOST, Matrix, Place, namespace, on_host
+from postlin.linalg.stacks import part_of
 from postlin.linalg.threads import blas_threads, slices, threads, workers
 from postlin.streaming.chunks import Chunk
 from postlin.streaming.found import Found
@@ -70,6 +71,7 @@ class Neighbours:
     places: Places
     search: Search
     how: How
+    there: Matrix | None  # a copy of the rows, as doubles, on the device where they are searched
 
     @classmethod
     def of(
@@ -97,28 +99,41 @@ class Neighbours:
         for part in slices(len(rows), BLOCK):
             _check_finite(rows[part], first + part.start)
         places, how = Places.of(rows), How(exact, place, k, seed, n_jobs)
-        return cls._over(rows, first, places, lengths, how)
+        there = None if place.is_host or exact is False else place.put(rows)
+        return cls._over(rows, first, places, lengths, how, there)
 
     def rescaled(self, lengths: Array) -> "Neighbours":
         """The same rows with other length scales, without the work that does not depend on these."""
-        return self._over(self.rows, self.first, self.places, lengths, self.how)
+        return self._over(self.rows, self.first, self.places, lengths, self.how, self.there)
 
     @classmethod
     def _over(
-        cls, rows: np.ndarray, first: int, places: Places, lengths: Array, how: How
+        cls,
+        rows: np.ndarray,
+        first: int,
+        places: Places,
+        lengths: Array,
+        how: How,
+        there: Matrix | None,
     ) -> "Neighbours":
         values = rows if places.distinct else rows[places.firsts]
         sample = np.asarray(values[:: len(values) // _FOR_CENTRE + 1], dtype=np.float64)
         points = Points(values, _checked_lengths(lengths, rows.shape[1]), np.median(sample, axis=0))
+        if there is not None:
+            copy = there if places.distinct else part_of(there, how.place.give(places.firsts))
+            search = OnDevice.of(points, copy)
+            if search.reaches_beyond(_FARTHEST):
+                _check_near(rows, points, first)
+            return cls(rows, first, places, search, how, there)
         for part in slices(len(rows), BLOCK):
             _check_near(rows[part], points, first + part.start)
         exact = how.exact
         if exact is None:
-            exact = not how.place.is_host or _is_fast(points) or not has_faiss()
+            exact = _is_fast(points) or not has_faiss()
         if exact:
-            return cls(rows, first, places, _exactly(points, how.place), how)
+            return cls(rows, first, places, _exactly(points), how, None)
         lists = InvertedLists.of(points, how.seed, _PROBES, how.n_jobs or threads())
-        return cls(rows, first, places, lists, how)._tuned(lists)
+        return cls(rows, first, places, lists, how, None)._tuned(lists)
 
     @property
     def exact(self) -> bool:
@@ -174,11 +189,12 @@ class Neighbours:
         need = min(k + (own is not None), len(self.places))
         want = min(need + spare, len(self.places))
         found, farthest = self.search.candidates(queries, want)
-        found = np.sort(found, axis=1)
+        xp = namespace(found)
+        found = xp.sort(found, axis=1)
         squares = self.search.squared(queries, found)
         indices, distances = self.places.nearest(found, squares, k, own)
         if self.exact and want < len(self.places):
-            last = np.partition(squares, need - 1, axis=1)[:, need - 1]
+            farthest, last = on_host(xp.stack([farthest, _largest(squares, need)]))
             unsure = np.flatnonzero(farthest <= last + self._rounding(queries, last))
             for part in slices(len(unsure), self.search.block(want * _GROWTH)):
                 again = unsure[part]
@@ -214,7 +230,7 @@ class Neighbours:
         return float(np.mean(found.distances <= truth.distances[:, -1:]))
 
     def _exact(self) -> "Neighbours":
-        return replace(self, search=_exactly(self.search.points, HOST))
+        return replace(self, search=_exactly(self.search.points))
 
     def _tuned(self, lists: InvertedLists) -> "Neighbours":
         """The same with as many lists as a high recall needs."""
@@ -244,6 +260,13 @@ class Neighbours:
         )
 
 
+def _largest(squares: Matrix, k: int) -> Matrix:
+    """The largest of the k smallest entries of each row."""
+    if isinstance(squares, np.ndarray):
+        return np.partition(squares, k - 1, axis=1)[:, k - 1]
+    return namespace(squares).sort(squares, axis=1)[:, k - 1]
+
+
 def low_recall(recall: float) -> str | None:
     """What to tell the user if approximate search misses many neighbours."""
     if recall >= _LOW:
@@ -270,10 +293,8 @@ class Searching:
         return part.query(self.queries, self.k, leave_out=self.leave_out)
 
 
-def _exactly(points: Points, place: Place) -> Search:
-    """The faster exact search."""
-    if not place.is_host:
-        return OnDevice.of(points, place)
+def _exactly(points: Points) -> Search:
+    """The faster exact search in NumPy's memory."""
     return Tree.of(points) if points.varying <= _FEW_FEATURES else BruteForce.of(points)
 
 

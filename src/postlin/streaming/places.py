@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from postlin._typing import Array
+from postlin.linalg.arrays import namespace, on_host, place_of
 from postlin.linalg.threads import slices
 
 #: Numbers of rows and places.
@@ -74,16 +75,18 @@ class Places:
         """The k rows at the places found with the smallest distances, and then the smallest numbers.
 
         ``found`` is ascending for each query. A query's ``own`` row is left out. Where there are fewer
-        than k rows, −1 and infinity fill up.
+        than k rows, −1 and infinity fill up. The arrays may be on a device; the result is in NumPy's
+        memory.
         """
         if not self.distinct:
-            return self._expanded(found, squares, k, own)
-        rows = found
+            return self._expanded(on_host(found), on_host(squares), k, own)
+        rows, xp = found, namespace(found)
         if own is not None:
-            mine = rows == own[:, None]
-            rows, squares = np.where(mine, -1, rows), np.where(mine, np.inf, squares)
-        order = np.argsort(squares, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(rows, order, 1), np.sqrt(np.take_along_axis(squares, order, 1))
+            mine = rows == place_of(rows).give(own)[:, None]
+            rows, squares = xp.where(mine, -1, rows), xp.where(mine, np.inf, squares)
+        order = xp.argsort(squares, axis=1, stable=True)[:, :k]
+        near = on_host(xp.take_along_axis(rows, order, axis=1))
+        return np.asarray(near), np.sqrt(on_host(xp.take_along_axis(squares, order, axis=1)))
 
     def _expanded(
         self, found: Integers, squares: Array, k: int, own: Integers | None

@@ -21,11 +21,13 @@ from threadpoolctl import ThreadpoolController
 from postlin._typing import Array, override
 from postlin.linalg import arrays
 from postlin.linalg.arrays import HOST, Matrix, Place
+from postlin.linalg.stacks import part_of, shaped
 from postlin.linalg.threads import slices
 from postlin.streaming.places import BLOCK, Integers
 
-#: Entries of the matrix of distances that a device holds at a time, 512 MiB.
-_ON_DEVICE = 2**26
+#: Entries of the matrix of distances in another library's memory at a time, 512 MiB; on a device 4 GiB,
+#: or this part of what is free, since several threads search and each holds two such matrices.
+_ELSEWHERE, _ON_DEVICE, _SHARE = 2**26, 2**29, 1 / 32
 #: Entries of the arrays of differences that the CPU holds at a time, 8 MiB.
 _ON_HOST = 2**20
 
@@ -63,7 +65,10 @@ class Search(ABC):
 
     @abstractmethod
     def candidates(self, queries: Array, k: int) -> tuple[Integers, Array]:
-        """The numbers of k points near each query, and the square of the distance to the farthest."""
+        """The numbers of k points near each query, and the square of the distance to the farthest.
+
+        They are where the search takes place, and so are squared distances.
+        """
 
     def squared(self, queries: Array, found: Integers) -> Array:
         """Squared distances to the points found, summed feature by feature."""
@@ -130,41 +135,54 @@ def _openmp() -> ThreadpoolController:
 
 @dataclass(frozen=True, eq=False)
 class OnDevice(Search):
-    """Brute force where matrices of another array library are stored, mainly on a GPU."""
+    """Brute force where matrices of another array library are stored, mainly on a GPU.
+
+    |q − x|² − |q|² is the product of (−2 q, 1) and (x, |x|²).
+    """
 
     points: Points
     place: Place
     values: Matrix  # of the points
-    scaled: Matrix  # the points in the metric
-    norms: Matrix  # and their squared norms
+    scaled: Matrix  # the points in the metric, centred, and their squared norms in a last column
 
     @classmethod
-    def of(cls, points: Points, place: Place) -> "OnDevice":
-        """Copies of all points, as they are and in the metric."""
-        scaled = place.put(points.scaled(points.values))
-        norms = place.xp.sum(scaled * scaled, axis=1)
-        return cls(points, place, place.put(points.values), scaled, norms)
+    def of(cls, points: Points, values: Matrix) -> "OnDevice":
+        """The search among the points, of which ``values`` is a copy on the device."""
+        place = arrays.place_of(values)
+        at = _scaled(values, points, place)
+        norms = place.xp.sum(at * at, axis=1)
+        return cls(points, place, values, place.xp.concat([at, norms[:, None]], axis=1))
+
+    def reaches_beyond(self, distance: float) -> bool:
+        """Whether a feature of a point is farther from the centre than this many length scales."""
+        near = self.place.xp.abs(self.scaled[:, :-1]) <= distance
+        return not bool(self.place.xp.all(near))
 
     @override
     def candidates(self, queries: Array, k: int) -> tuple[Integers, Array]:
-        at = self.place.put(self.points.scaled(queries))
-        squares = at @ self.scaled.T
-        squares *= -2.0
-        squares += self.norms[None, :]
-        squares += self.place.xp.sum(at * at, axis=1)[:, None]
-        found, farthest = arrays.smallest(squares, k)
-        return np.asarray(arrays.on_host(found)), np.asarray(arrays.on_host(farthest))
+        xp, at = self.place.xp, _scaled(self.place.put(queries), self.points, self.place)
+        ones = xp.ones_like(at[:, :1])
+        found, farthest = arrays.smallest(xp.concat([-2.0 * at, ones], axis=1) @ self.scaled.T, k)
+        return found, farthest + xp.sum(at * at, axis=1)
 
     @override
     def squared(self, queries: Array, found: Integers) -> Array:
-        values = self.place.xp.take(self.values, self.place.give(found.ravel()), axis=0)
-        values = self.place.xp.reshape(values, (*found.shape, -1))
-        squares = _squared(queries, values, self.points.lengths, self.place)
-        return np.asarray(arrays.on_host(squares))
+        values = part_of(self.values, shaped(found, -1))
+        values = shaped(values, *found.shape, self.values.shape[1])
+        squares: Array = _squared(queries, values, self.points.lengths, self.place)
+        return squares
 
     @override
     def block(self, k: int) -> int:
-        return max(1, _ON_DEVICE // max(len(self.points), k * len(self.points.lengths)))
+        entries: float = _ELSEWHERE
+        if self.place.has_memory:
+            entries = min(_ON_DEVICE, _SHARE * self.place.available_memory() / 8)
+        return max(1, int(entries) // max(len(self.points), k * len(self.points.lengths)))
+
+
+def _scaled(values: Matrix, points: Points, place: Place) -> Matrix:
+    """``Points.scaled`` of an array in another place."""
+    return (values - place.give(points.centre)) / place.give(points.lengths)
 
 
 #: Of faiss: iterations of k-means, and points for each list in it.

@@ -13,6 +13,8 @@ from typing import NamedTuple, Self, TypeVar
 import numpy as np
 
 from postlin._typing import Array, override
+from postlin.linalg.arrays import Matrix, place_of
+from postlin.linalg.stacks import part_of, shaped
 from postlin.linalg.threads import in_order, workers
 from postlin.streaming.neighbours import Neighbours
 from postlin.streaming.places import Integers
@@ -48,11 +50,12 @@ class Queries(NamedTuple):
 class Neighbourhoods(NamedTuple):
     """The neighbours (q, k) of queries: their numbers, rows (q, k, d), codes and weights.
 
-    Where a query has fewer neighbours than others, numbers are −1 and weights zero.
+    Where a query has fewer neighbours than others, numbers are −1 and weights zero. The rows are on the
+    device if they are searched there, and the rest is in NumPy's memory.
     """
 
     number: Integers
-    X: Array
+    X: Matrix
     code: np.ndarray
     weight: Array
 
@@ -116,10 +119,14 @@ class ArraySurroundings(Surroundings):
         return in_order(at, len(queries), width, workers(how.place, how.n_jobs))
 
     def _gathered(self, number: Integers) -> Neighbourhoods:
-        known = number >= 0
+        known, there = number >= 0, self.search.there
         at = np.where(known, number, 0)
         weight = np.ones(at.shape) if self.weight is None else self.weight[at]
-        rows = np.asarray(np.take(self.X, at, axis=0), dtype=np.float64)
+        rows: Matrix
+        if there is None:
+            rows = np.asarray(np.take(self.X, at, axis=0), dtype=np.float64)
+        else:
+            rows = shaped(part_of(there, place_of(there).give(at.ravel())), *at.shape, there.shape[1])
         return Neighbourhoods(number, rows, self.code[at], np.where(known, weight, 0.0))
 
     @override

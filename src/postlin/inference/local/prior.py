@@ -11,14 +11,14 @@ M = I − diag(β) A_NN the prior of their latent values is
 Without neighbours the local problem is the sparse model, and with all rows it is exact inference.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from postlin._typing import Array
-from postlin.linalg.arrays import Matrix, on_host, place_of, solve_each
-from postlin.linalg.stacks import diagonals, entries, spread, times, transposed, zeros
+from postlin.linalg.arrays import Matrix, on_host, place_of
+from postlin.linalg.stacks import diagonals, entries, shaped, solve_each, times, transposed, zeros
 
 
 class LocalPrior(NamedTuple):
@@ -26,7 +26,7 @@ class LocalPrior(NamedTuple):
 
     mean: Array
     covariance: Matrix
-    found: np.ndarray
+    found: Any
 
 
 class PriorGradients(NamedTuple):
@@ -57,9 +57,9 @@ class SparsePrior:
     def at(self, covariance: Matrix, R: Matrix, V: Matrix, beta: Array, gamma: Array) -> LocalPrior:
         """The priors of n problems whose prior covariances are K_PP, (n, P, P), white noise included.
 
-        ``R`` and ``V`` (n, P, m) are the coordinates and the whitened coordinates of their rows, in
-        the place of the covariance, and ``beta`` and ``gamma`` (n, k) are the neighbours' sites as the
-        coefficients feel them. All arrays are in memory at once: pass some hundred problems.
+        ``R`` and ``V`` (n, P, m) are the coordinates and the whitened coordinates of their rows, and
+        ``beta`` and ``gamma`` (n, k) are the neighbours' sites as the coefficients feel them, all in
+        the place of the covariance. All are in memory at once: pass some hundred problems.
         """
         A, gain, found = _gains(V, beta)
         k = beta.shape[1]
@@ -70,10 +70,11 @@ class SparsePrior:
 
     def _mean(self, A: Matrix, gain: Matrix, V: Matrix, gamma: Array) -> Array:
         """The prior means, (n, P)."""
-        n, k = gamma.shape
+        k = gamma.shape[1]
         to_all = A[:, :, :k]
-        mean = times(V, np.tile(self._h, (n, 1))) - times(to_all, gamma)
-        return mean + times(to_all, times(gain, mean[:, :k]))
+        kept = V @ place_of(V).give(self._h) - times(to_all, gamma)
+        mean: Array = kept + times(to_all, times(gain, kept[:, :k]))
+        return mean
 
     def pull_back(
         self,
@@ -90,23 +91,23 @@ class SparsePrior:
         """
         A, gain, _ = _gains(V, beta)
         k, mean = beta.shape[1], self._mean(A, gain, V, gamma)
-        H = zeros(len(mean), mean.shape[1], A)  # becomes (I − A diag(β))⁻¹, with β = 0 at the query
+        H = zeros(mean.shape[0], mean.shape[1], A)  # becomes (I − A diag(β))⁻¹, with β = 0 at the query
         H[:, :, :k] = A[:, :, :k] @ gain
         diagonal = entries(H, 0, 0, H.shape[1])
         diagonal += 1.0
         x, without = times(transposed(H), mean_bar), H @ A
-        pull = np.zeros_like(mean)
+        pull = mean * 0.0
         pull[:, :k] = beta * mean[:, :k] - gamma
-        outer = spread(A, 0.5 * x) @ transposed(spread(A, pull))
+        outer = (0.5 * x)[:, :, None] @ pull[:, None, :]
         A_bar = transposed(H) @ covariance_bar @ H + outer + transposed(outer)
         place, m = place_of(A), len(self._h)
         inverse = solve_triangular(self._L, np.eye(m), lower=True)
         w = inverse.T @ self._h
         by_R = 2.0 * (A_bar @ (V @ place.give(inverse)) - covariance_bar @ R)
-        by_R = by_R + spread(A, x) * place.give(w)
-        flat = place.xp.reshape(R, (-1, m))
-        by_S = on_host(flat.T @ place.xp.reshape(A_bar @ R, (-1, m)))
-        by_b = inverse.T @ (inverse @ on_host(flat.T @ place.give(x.ravel())))
+        by_R = by_R + x[:, :, None] * place.give(w)
+        flat = shaped(R, -1, m)
+        by_S = on_host(flat.T @ shaped(A_bar @ R, -1, m))
+        by_b = inverse.T @ (inverse @ on_host(flat.T @ shaped(x, -1)))
         S = inverse.T @ inverse
         felt = times(A, x)[:, :k]
         by_beta = diagonals(without @ covariance_bar @ without)[:, :k] + felt * mean[:, :k]
@@ -114,12 +115,12 @@ class SparsePrior:
         return PriorGradients(by_R, -S @ by_S @ S - half - half.T, by_b, by_beta, -felt)
 
 
-def _gains(V: Matrix, beta: Array) -> tuple[Matrix, Matrix, np.ndarray]:
+def _gains(V: Matrix, beta: Array) -> tuple[Matrix, Matrix, Any]:
     """A, and M⁻¹ diag(β), which is symmetric, with the problems for which it exists."""
     n, k = beta.shape
     A = V @ transposed(V)
-    M, sites = -spread(A, beta) * A[:, :k, :k], zeros(n, k, A)
-    for matrix, values in ((M, np.ones((n, k))), (sites, beta)):
+    M, sites = -beta[:, :, None] * A[:, :k, :k], zeros(n, k, A)
+    for matrix, values in ((M, 1.0), (sites, beta)):
         diagonal = entries(matrix, 0, 0, k)
-        diagonal += place_of(A).give(values)
+        diagonal += values
     return A, *solve_each(M, sites)

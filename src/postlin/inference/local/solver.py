@@ -9,22 +9,18 @@ whose trial succeeds plan the next step from there, the others a shorter one fro
 """
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from postlin._typing import Array
 from postlin.inference.local.linearised import LinearMaps
 from postlin.inference.local.mode import ModeClimbs
-from postlin.inference.local.problems import (
-    Batch,
-    Iterates,
-    LocalProblems,
-    moves,
-    sizes,
-    stacked,
-    units,
-)
+from postlin.inference.local.problems import Batch, Iterates, LocalProblems, moves, sizes, units
 from postlin.inference.result import COARSE
+from postlin.linalg.arrays import on_host
+from postlin.linalg.functions import functions
+from postlin.linalg.stacks import chosen_of, part_of, write
 from postlin.rules.sites import Sites
 
 #: Newton's method is used where the residual is below the first number, or the second for rules that
@@ -54,7 +50,8 @@ class LocalPosteriors:
     """What inference found for n problems of k labelled rows and a query each.
 
     The marginal of the query is the last column of ``mean`` and ``variance``. Where ``converged`` is
-    False the numbers are those of the iterate with the smallest residual, finite but approximate.
+    False the numbers are those of the iterate with the smallest residual, finite but approximate. The
+    first four are where the problems are, the others in NumPy's memory.
     """
 
     mean: Array  # (n, P)
@@ -65,33 +62,44 @@ class LocalPosteriors:
     converged: np.ndarray  # (n,)
     n_factorisations: np.ndarray  # (n,)
 
+    def at_queries(self) -> Array:
+        """The means and variances at the queries, (2, n), in NumPy's memory."""
+        both = functions(self.mean).stack([self.mean[:, -1], self.variance[:, -1]])
+        return np.asarray(on_host(both))
+
 
 class _Search:
-    """The state of the problems of one batch; arrays have one entry or row a problem."""
+    """The state of the problems of one batch; arrays have one entry or row a problem.
+
+    Marginals, sites and residuals are where the problems are. Sizes, dampings and kinds of steps are in
+    NumPy's memory, and a trial of all problems moves three numbers of each of them there.
+    """
 
     def __init__(self, batch: Batch, start: Array | None, tol: float, budget: int) -> None:
-        self.batch, self.tol, self.budget = batch, tol, budget
-        self.rule, n, rows = batch.problems.rule, len(batch), np.arange(len(batch))
-        self.mean, self.variance = batch.problems.mean.copy(), batch.prior_variance.copy()
-        self.sites = np.zeros((n, 2, batch.problems.n_neighbors))
-        self.wanted = stacked(batch.proposal(rows, batch.prior_view(rows)).sites, batch.problems.y)
+        self.batch, self.tol, self.budget, self.give = batch, tol, budget, batch.place.give
+        problems, n, rows = batch.problems, len(batch), np.arange(len(batch))
+        self.rule = problems.rule
+        self.mean, self.variance = problems.mean * 1.0, batch.prior_variance * 1.0
+        proposal = batch.proposal(rows, batch.prior_view(rows))
+        self.wanted = batch.stacked(proposal.sites, n)
+        self.sites: Array = functions(self.wanted).zeros_like(self.wanted)
         move = moves(self.sites, self.wanted, self.mean[:, :-1])
         self.residual = move * units(self.variance[:, :-1])
-        self.size = sizes(self.residual)
-        self.best_sites = self.sites.copy()
+        self.best_sites, self.trial = self.sites * 1.0, self.sites * 1.0
+        self.size, rounding = self._on_host(sizes(self.residual), self._rounding(self.sites, rows))
         self.best_size = np.where(np.isnan(self.size), np.inf, self.size)
-        self.done = self._is_done(self.size, self.sites, rows)
+        self.done = self._is_done(self.size, rounding)
         self.damping, self.time = np.full(n, _FIRST_DAMPING), np.full(n, np.inf)
         self.cold_damping = np.ones(n)  # of the first step
         self.warm_up = np.full(n, self.rule.warm_up)
         self.near = _NEWTON_BELOW_AT_CAVITY if self.rule.needs_cavity else _NEWTON_BELOW
         self.n_factorisations = np.zeros(n, dtype=int)
-        self.trial, self.kind = np.zeros_like(self.sites), np.full(n, _START)
+        self.kind = np.full(n, _START)
         self.climbs = ModeClimbs(batch) if self.rule.is_newton else None
         if start is None:
             self._set_out(rows)
         else:
-            self.trial[:] = start
+            self.trial = start * 1.0
 
     def run(self) -> LocalPosteriors:
         """What is found when every problem has converged, or has spent its budget, or is stuck."""
@@ -100,58 +108,86 @@ class _Search:
             if not len(active):
                 break
             self.n_factorisations[active] += 1
-            iterates = self.batch.iterates(active, self.trial[active])
-            kept = self._accept(iterates)
+            iterates = self.batch.iterates(active, self._of(self.trial, active))
+            size, kept = self._accept(iterates)
             refused = np.setdiff1d(active, iterates.rows[kept], assume_unique=True)
-            self._refuse(refused)
-            self._plan(iterates, kept & ~self.done[iterates.rows])
+            if len(refused):
+                self._refuse(refused)
+            self._plan(iterates, size, kept & ~self.done[iterates.rows])
             active = active[~self.done[active] & (self.kind[active] != _STUCK)]
-        accurate = self._rounding(self.best_sites, np.arange(len(self.done))) <= COARSE
+        (rounding,) = self._on_host(self._rounding(self.best_sites, np.arange(len(self.done))))
         return LocalPosteriors(
             self.mean,
             self.variance,
-            self.best_sites[:, 0],
-            self.best_sites[:, 1],
+            self.best_sites[:, 0, :],
+            self.best_sites[:, 1, :],
             self.best_size,
-            self.done & accurate & self.batch.sound,
+            self.done & (rounding <= COARSE) & self.batch.sound,
             self.n_factorisations,
         )
 
+    def _on_host(self, *values: Any) -> Any:
+        """Vectors of numbers in NumPy's memory; they are moved together."""
+        return np.array(on_host(functions(values[0]).stack(list(values))))
+
+    def _of(self, values: Array, rows: np.ndarray) -> Array:
+        """Copies of the rows of some problems."""
+        part: Array = part_of(values, self.give(rows))
+        return part
+
+    def _put(self, rows: np.ndarray, *pairs: tuple[Array, Array]) -> None:
+        """Write values to the rows of some problems, for each pair of an array and its new values."""
+        there = self.give(rows)
+        for array, values in pairs:
+            write(array, there, values)
+
     def _rounding(self, sites: Array, rows: np.ndarray) -> Array:
         """The residuals that rounding in the factorisations can cause."""
-        strength = np.maximum(sites[:, 0], 0.0) * self.batch.prior_variance[rows, :-1]
-        rounding: Array = _DIGIT * (1.0 + strength.max(axis=1, initial=0.0))
+        strength = sites[:, 0, :] * self.batch.part(self.batch.prior_variance, rows)[:, :-1]
+        f = functions(strength)
+        rounding: Array = _DIGIT * (1.0 + sizes(f.maximum(strength, 0.0)[:, None, :]))
         return rounding
 
-    def _is_done(self, size: Array, sites: Array, rows: np.ndarray) -> np.ndarray:
+    def _is_done(self, size: Array, rounding: Array) -> np.ndarray:
         """Whether residuals have reached the tolerance, or what rounding allows."""
-        return size <= np.maximum(self.tol, np.minimum(_ROUNDED, self._rounding(sites, rows)))
+        return size <= np.maximum(self.tol, np.minimum(_ROUNDED, rounding))
 
-    def _accept(self, iterates: Iterates) -> np.ndarray:
-        """Go to the iterates that are good enough; return which they are."""
-        rows, size = iterates.rows, iterates.size
+    def _accept(self, iterates: Iterates) -> tuple[Array, np.ndarray]:
+        """Go to the iterates that are good enough; return the residuals of all, and which they are."""
+        rows = iterates.rows
+        size, turn, rounding = self._on_host(
+            sizes(iterates.residual),
+            _cosines(iterates.residual, self._of(self.residual, rows)),
+            self._rounding(iterates.sites, rows),
+        )
         kind, time, before = self.kind[rows], self.time[rows], self.size[rows]
-        turn = _cosines(iterates.residual, self.residual[rows])
         growth = np.where(time > _LONG_TIME, 0.9, np.where(turn > 0.5, 1.6, 1.2))
         highest = np.full(len(rows), np.inf)
         highest[kind == _START] = _WORTHWHILE
         highest = np.where(kind == _STRIDE, np.maximum(_WILD, before), highest)
         highest = np.where(kind == _NEWTON, growth * before, highest)
-        kept = size <= highest
+        kept = (size <= highest) & np.isfinite(size)
         here, strides, steps = rows[kept], (kind == _STRIDE)[kept], (kind == _NEWTON)[kept]
         damping, turn = self.damping[here], turn[kept]
         damping = np.where(strides & (turn < -0.1), 0.6 * damping, damping)
         self.damping[here] = np.where(strides & (turn > 0.5), np.minimum(1.0, 1.3 * damping), damping)
         well = (size < 0.3 * before)[kept] | (2.0 * time[kept] > _LONG_TIME)
         self.time[here] = np.where(steps, np.where(well, np.inf, 2.0 * time[kept]), time[kept])
-        self.sites[here], self.wanted[here] = iterates.sites[kept], iterates.wanted[kept]
-        self.residual[here], self.size[here] = iterates.residual[kept], size[kept]
-        self.done[here] = self._is_done(size[kept], iterates.sites[kept], here)
+        self.size[here] = size[kept]
+        self.done[here] = self._is_done(size[kept], rounding[kept])
         better = kept & (self.done[rows] | (size < self.best_size[rows]))
-        best = rows[better]
-        self.best_sites[best], self.best_size[best] = iterates.sites[better], size[better]
-        self.mean[best], self.variance[best] = iterates.mean[better], iterates.variance[better]
-        return kept
+        self.best_size[rows[better]] = size[better]
+        present = (self.wanted, iterates.wanted), (self.residual, iterates.residual)
+        best = (self.mean, iterates.mean), (self.variance, iterates.variance)
+        self._keep(iterates, kept, (self.sites, iterates.sites), *present)
+        self._keep(iterates, better, (self.best_sites, iterates.sites), *best)
+        return size, kept
+
+    def _keep(self, iterates: Iterates, chosen: np.ndarray, *pairs: tuple[Array, Array]) -> None:
+        """Write what belongs to some of the iterates, for each pair of an array and new values."""
+        if chosen.any():
+            moved = ((array, chosen_of(values, chosen)) for array, values in pairs)
+            self._put(iterates.rows[chosen], *moved)
 
     def _refuse(self, rows: np.ndarray) -> None:
         """Plan other steps of these problems from where they are."""
@@ -165,14 +201,14 @@ class _Search:
         self.damping[stride] *= 0.5
         self._stride(rows[kind >= _CAUTIOUS])
 
-    def _plan(self, iterates: Iterates, kept: np.ndarray) -> None:
+    def _plan(self, iterates: Iterates, size: Array, kept: np.ndarray) -> None:
         """Plan the next steps of the problems that have gone to these iterates."""
-        rows, size = iterates.rows, iterates.size
+        rows = iterates.rows
         kind = self.kind[rows]
         climbing = kept & (kind <= _CLIMB) & (self.climbs is not None)
         climbing &= 2 * self.n_factorisations[rows] <= self.budget  # which leaves some for the strides
         if climbing.any():
-            self._climb(iterates, climbing)
+            self._climb(iterates, size, climbing)
         near, free = size < self.near, kept & ~climbing
         cautious = free & ~near & (kind >= _COLD) & (kind <= _CAUTIOUS) & (self.warm_up[rows] > 0)
         if cautious.any():
@@ -187,56 +223,73 @@ class _Search:
         if self.climbs is None:
             self._begin(rows)
         elif len(rows):
-            self.kind[rows], self.trial[rows] = _CLIMB, self.climbs.sites(rows)
+            self.kind[rows] = _CLIMB
+            self._put(rows, (self.trial, self.climbs.sites(rows)))
 
     def _guard(self, rows: np.ndarray) -> None:
         """Plan other steps to the mode where the log posterior is not concave; else begin anew."""
-        if self.climbs is not None:
-            again = ~self.climbs.is_guarded[rows]
-            self.climbs.is_guarded[rows] = True
-            self.trial[rows[again]] = self.climbs.sites(rows[again])
-            self._begin(rows[~again])
+        if self.climbs is None or not len(rows):
+            return
+        guarded = self.climbs.is_guarded[rows]
+        again = rows[~guarded]
+        self.climbs.is_guarded[rows] = True
+        if len(again):
+            self._put(again, (self.trial, self.climbs.sites(again)))
+        self._begin(rows[guarded])
 
     def _begin(self, rows: np.ndarray) -> None:
         """Plan cautious first steps from the prior.
 
         Where a whole step makes no posterior, a shorter one without negative precisions does.
         """
-        if len(rows):
-            sites = self.batch.cautious_sites(rows, self.batch.prior_view(rows))
-            part = self.cold_damping[rows]
-            sites[:, 0] = np.where(part[:, None] < 1.0, np.maximum(sites[:, 0], 0.0), sites[:, 0])
-            self.trial[rows] = part[:, None, None] * sites
-            self.kind[rows] = np.where(part > _LEAST_DAMPING, _COLD, _STUCK)
+        if not len(rows):
+            return
+        sites, part = (
+            self.batch.cautious_sites(rows, self.batch.prior_view(rows)),
+            self.cold_damping[rows],
+        )
+        f = functions(sites)
+        if (part < 1.0).any():
+            tau, short = sites[:, 0, :], self.give(part)[:, None]
+            sites[:, 0, :] = f.where(short < 1.0, f.maximum(tau, 0.0), tau)
+            sites = short[:, :, None] * sites
+        self._put(rows, (self.trial, sites))
+        self.kind[rows] = np.where(part > _LEAST_DAMPING, _COLD, _STUCK)
 
-    def _climb(self, iterates: Iterates, chosen: np.ndarray) -> None:
+    def _climb(self, iterates: Iterates, size: Array, chosen: np.ndarray) -> None:
         """Plan steps of Newton's method for the mode, from these iterates."""
         assert self.climbs is not None
         rows = iterates.rows
         self.climbs.set_out(iterates, chosen & (self.kind[rows] == _START))
-        self.climbs.advance(iterates, chosen & (self.kind[rows] == _CLIMB))
-        self.trial[rows[chosen]] = self.climbs.sites(rows[chosen])
+        self.climbs.advance(iterates, size, chosen & (self.kind[rows] == _CLIMB))
+        self._put(rows[chosen], (self.trial, self.climbs.sites(rows[chosen])))
         self.kind[rows[chosen]] = _CLIMB
 
     def _be_cautious(self, iterates: Iterates, chosen: np.ndarray) -> None:
         """Plan cautious half steps from these iterates."""
-        rows, view = iterates.rows[chosen], iterates.view_of(chosen)
-        self.trial[rows] = 0.5 * (self.sites[rows] + self.batch.cautious_sites(rows, view))
+        rows = iterates.rows[chosen]
+        cautious = self.batch.cautious_sites(rows, iterates.view_of(chosen))
+        self._put(rows, (self.trial, 0.5 * (chosen_of(iterates.sites, chosen) + cautious)))
         self.warm_up[rows] -= 1
         self.kind[rows] = _CAUTIOUS
 
     def _newton(self, iterates: Iterates, chosen: np.ndarray) -> np.ndarray:
         """Plan Newton or implicit steps from these iterates; return which of the steps exist."""
         rows = iterates.rows[chosen]
-        steps, found = LinearMaps(iterates, chosen).solve(self.residual[rows], self.time[rows])
-        self.trial[rows] = iterates.moved(steps, chosen)
+        implicit = np.isfinite(self.time[rows]).any()
+        time = self.give(self.time[rows])[:, None] if implicit else np.inf
+        right = chosen_of(iterates.residual, chosen)
+        steps, found = LinearMaps(iterates, chosen).solve(right, time)
+        self._put(rows, (self.trial, iterates.moved(steps, chosen)))
         self.kind[rows] = _NEWTON
-        return found
+        return np.asarray(on_host(found))
 
     def _stride(self, rows: np.ndarray) -> None:
         """Plan damped steps to the proposed sites."""
-        sites, part = self.sites[rows], self.damping[rows, None, None]
-        self.trial[rows] = sites + part * (self.wanted[rows] - sites)
+        if not len(rows):
+            return
+        sites, part = self._of(self.sites, rows), self.give(self.damping[rows])[:, None, None]
+        self._put(rows, (self.trial, sites + part * (self._of(self.wanted, rows) - sites)))
         self.kind[rows] = np.where(self.damping[rows] >= _LEAST_DAMPING, _STRIDE, _STUCK)
 
 
@@ -250,22 +303,24 @@ def solve(
     ``start`` holds sites to begin from, arrays (n, k). Results do not depend on the order of the
     problems, on how many there are, or on the number of threads.
     """
-    n, k = problems.y.shape
+    (n, k), blank = problems.y.shape, problems.place.zeros
     found = LocalPosteriors(
-        np.empty((n, k + 1)),
-        np.empty((n, k + 1)),
-        np.empty((n, k)),
-        np.empty((n, k)),
+        blank(n, k + 1),
+        blank(n, k + 1),
+        blank(n, k),
+        blank(n, k),
         np.empty(n),
         np.empty(n, dtype=bool),
         np.empty(n, dtype=int),
     )
 
     def work(rows: slice, some: LocalProblems) -> None:
-        sites = None if start is None else np.stack([part[rows] for part in start], axis=1)
+        sites = None
+        if start is not None:
+            sites = functions(start.tau).stack([part[rows, :] for part in start], axis=1)
         here = _Search(Batch(some), sites, tol, max_iter).run()
         for field in fields(found):
-            getattr(found, field.name)[rows] = getattr(here, field.name)
+            getattr(found, field.name)[rows, ...] = getattr(here, field.name)
 
     problems.in_parts(work)
     return found
@@ -273,9 +328,13 @@ def solve(
 
 def _cosines(new: Array, old: Array) -> Array:
     """The cosines of the angles between residuals, which are negative when iterates oscillate."""
+    f = functions(new)
     # the squares of the residuals could overflow
-    left, right = (part / np.maximum(sizes(part), _TINY)[:, None, None] for part in (new, old))
-    norms = np.sqrt(np.sum(left**2, axis=(1, 2)) * np.sum(right**2, axis=(1, 2)))
-    products = np.sum(left * right, axis=(1, 2))
-    cosines: Array = np.divide(products, norms, out=np.ones_like(norms), where=norms > 0)
+    left, right = (part / f.maximum(sizes(part), _TINY)[:, None, None] for part in (new, old))
+    squares, others, products = (
+        f.sum(f.sum(part, axis=2), axis=1) for part in (left**2, right**2, left * right)
+    )
+    norms = f.sqrt(squares * others)
+    some = norms > 0
+    cosines: Array = f.where(some, products / f.where(some, norms, 1.0), 1.0)
     return cosines
