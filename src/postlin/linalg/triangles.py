@@ -13,7 +13,7 @@ from postlin.exceptions import NotPositiveDefiniteError
 from postlin.linalg import arrays, in_place
 from postlin.linalg.arrays import Matrix
 from postlin.linalg.arrays import diagonal_of as diagonal_of
-from postlin.linalg.threads import slices, threads
+from postlin.linalg.threads import has_one_thread, slices
 
 #: The number of entries of a panel, 256 KiB, and its fewest columns. This is the fastest size of those
 #: measured: smaller panels take more calls, and larger ones do not fit the cache.
@@ -76,7 +76,7 @@ def gains_before(added: Array, before: Array, ends: Array) -> Array:
 
 def inverted(L: Array) -> Array:
     """Replace the lower triangular L by L⁻¹, and return it."""
-    if threads() > 1:
+    if not has_one_thread(len(L)):
         return np.asarray(lapack.dtrtri(L, lower=1, overwrite_c=1)[0], float)
     in_place.invert(L)
     return L
@@ -153,7 +153,7 @@ class Cholesky:
 
     def _factorised(self, B: Matrix) -> tuple[Matrix, int]:
         """The array with L in its lower triangle, and 0 if B has such a factor."""
-        if threads() > 1:
+        if not has_one_thread(len(B)):
             factor, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=0)
             return factor, failed
         return B, in_place.factorise(B)
