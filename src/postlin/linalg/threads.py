@@ -80,6 +80,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
+def has_one_thread(n: int) -> bool:
+    """Whether BLAS uses one thread for matrices of n rows."""
+    return n <= _ONE_THREAD or threads() == 1
+
+
 def threads() -> int:
     """How many threads BLAS would use now."""
     return max(map(attrgetter("num_threads"), _libraries()), default=1)

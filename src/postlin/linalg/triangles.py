@@ -10,17 +10,15 @@ from scipy.linalg import blas, lapack, solve_triangular
 
 from postlin._typing import Array, cached_property
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.linalg import arrays
+from postlin.linalg import arrays, in_place
 from postlin.linalg.arrays import Matrix
 from postlin.linalg.arrays import diagonal_of as diagonal_of
-from postlin.linalg.threads import slices, threads
+from postlin.linalg.threads import has_one_thread, slices
 
 #: The number of entries of a panel, 256 KiB, and its fewest columns. This is the fastest size of those
 #: measured: smaller panels take more calls, and larger ones do not fit the cache.
 _PANEL = 2**15
 _NARROW = 48
-#: Triangles with more than _LEAF and at most _HALVED rows are inverted in halves (measured).
-_LEAF, _HALVED = 64, 1024
 
 
 def panels(n: int, width: int | None = None) -> list[slice]:
@@ -77,36 +75,11 @@ def gains_before(added: Array, before: Array, ends: Array) -> Array:
 
 
 def inverted(L: Array) -> Array:
-    """Replace the lower triangular L by L⁻¹, and return it.
-
-    One thread halves the matrix repeatedly, which is up to twice as fast as LAPACK's routine.
-    """
-    n = len(L)
-    if n <= _LEAF or n > _HALVED or threads() > 1:
+    """Replace the lower triangular L by L⁻¹, and return it."""
+    if not has_one_thread(len(L)):
         return np.asarray(lapack.dtrtri(L, lower=1, overwrite_c=1)[0], float)
-    leaves, halves = _halved(n)
-    for leaf in leaves:
-        L[leaf, leaf] = lapack.dtrtri(np.asfortranarray(L[leaf, leaf]), lower=1, overwrite_c=1)[0]
-    for top, bottom in halves:
-        first, second = (np.asfortranarray(L[part, part]) for part in (top, bottom))
-        corner = blas.dtrmm(-1.0, second, L[bottom, top], lower=1)
-        L[bottom, top] = blas.dtrmm(1.0, first, corner, side=1, lower=1, overwrite_b=1)
+    in_place.invert(L)
     return L
-
-
-@lru_cache
-def _halved(n: int) -> tuple[list[slice], list[tuple[slice, slice]]]:
-    """The smallest parts of n rows that are halved repeatedly, and the halves, small ones first."""
-    parts, leaves, halves = [slice(0, n)], [], []
-    for part in parts:  # the list grows meanwhile
-        middle = part.start + (part.stop - part.start) // 2
-        top, bottom = slice(part.start, middle), slice(middle, part.stop)
-        if part.stop - part.start <= _LEAF:
-            leaves.append(part)
-        else:
-            halves.append((top, bottom))
-            parts += [top, bottom]
-    return leaves, halves[::-1]
 
 
 #: The numbers of columns and of rows that are solved for at a time, which fit the cache.
@@ -180,8 +153,10 @@ class Cholesky:
 
     def _factorised(self, B: Matrix) -> tuple[Matrix, int]:
         """The array with L in its lower triangle, and 0 if B has such a factor."""
-        factor, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=0)
-        return factor, failed
+        if not has_one_thread(len(B)):
+            factor, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=0)
+            return factor, failed
+        return B, in_place.factorise(B)
 
     def solve(self, x: Matrix) -> Matrix:
         """B⁻¹ times a vector or columns."""
