@@ -71,8 +71,8 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         function becomes the noise-free one, and PL with the noisy threshold becomes more accurate.
         "auto" does so if the likelihood has a parameter to learn, whose estimate needs the accuracy.
     corrected : bool, default False
-        Whether to correct probabilities to second order towards those of the exact posterior, which PL
-        and EP approximate. It takes as long as the variances do, and is for exact inference only.
+        Whether to correct probabilities to second order towards those of the exact posterior, which PL,
+        CL and EP approximate. It takes a few per cent of a fit, and is for exact inference only.
     tol : float, default 1e-8
         Inference has converged when no site moves by more than ``tol`` in units of its marginal. With
         inducing points it has converged when no marginal can change by more than ``tol`` or 1e-6,

@@ -89,15 +89,14 @@ class Diagnostics:
         """What to add to the log evidence, to second order in what the Gaussian approximation misses.
 
         Its size tells how far the approximation is from the exact posterior. It is known for exact
-        inference by PL and EP.
+        inference by PL, CL and EP.
         """
         return self.fit.correction
 
     @property
     def is_trustworthy(self) -> bool:
-        """Whether the correction is so small that evidence and probabilities can be trusted."""
-        self.fit.correction  # noqa: B018, which says where there is none
-        return bool(self.fit.approximation_.is_trustworthy)
+        """Whether evidence and probabilities can be trusted: the corrected ones, if ``corrected``."""
+        return self.fit.is_trustworthy
 
     @cached_property
     def spectral_radius(self) -> float:

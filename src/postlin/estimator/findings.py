@@ -106,7 +106,7 @@ class Findings(ABC):
     def log_marginal_likelihood_corrected_(self) -> float:
         """The log evidence, corrected towards the truth; the mean, if there are several problems.
 
-        It is known for exact inference by PL and EP, whether or not probabilities are corrected.
+        It is known for exact inference by PL, CL and EP, whether or not probabilities are corrected.
         """
         return float(
             np.mean([e.log_marginal_likelihood_value_ + e.correction for e in self._estimators])

@@ -145,6 +145,16 @@ class Fit(ABC):
         """What to add to the log evidence, to second order in what the Gaussian misses."""
         raise AttributeError(NO_CORRECTION)
 
+    @property
+    def is_correction_trustworthy(self) -> bool:
+        """Whether the corrected evidence and probabilities can be trusted."""
+        raise AttributeError(NO_CORRECTION)
+
+    @property
+    def is_trustworthy(self) -> bool:
+        """Whether evidence and probabilities can be trusted: the corrected ones, if ``corrected``."""
+        raise AttributeError(NO_CORRECTION)
+
     @abstractmethod
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
         """Mean and variance of the latent value at each row."""
@@ -314,6 +324,17 @@ class ExactFit(BinaryFit):
     @override
     def correction(self) -> float:
         return self.approximation_.correction
+
+    @property
+    @override
+    def is_correction_trustworthy(self) -> bool:
+        return self.approximation_.is_correction_trustworthy
+
+    @property
+    @override
+    def is_trustworthy(self) -> bool:
+        found = self.approximation_
+        return found.is_correction_trustworthy if self.model.corrected else found.is_trustworthy
 
     @property
     @override

@@ -67,9 +67,12 @@ def _correction(model: "Findings") -> list[tuple[str, str]]:
         found = max((fit.correction for fit in fits), key=abs)
     except AttributeError:
         return []
-    doubtful = [fit.name for fit in fits if not fit.approximation_.is_trustworthy]
-    of = f" of {', '.join(doubtful[:_SHOWN])}" if len(fits) > 1 else ""
-    doubt = f"; do not trust the approximation{of}" if doubtful else ""
+    doubt = ""
+    wrong = [fit for fit in fits if not fit.is_correction_trustworthy]
+    far = [fit for fit in fits if not fit.is_trustworthy]
+    if wrong or far:
+        of = f" of {', '.join(fit.name for fit in (wrong or far)[:_SHOWN])}" if len(fits) > 1 else ""
+        doubt = f"; do not trust the approximation{of}{'' if wrong else ' without it'}"
     return [("largest correction" if len(fits) > 1 else "correction", f"{found:+.4f}{doubt}")]
 
 

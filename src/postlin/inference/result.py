@@ -121,7 +121,12 @@ class Approximation(ABC, Generic[Start]):
 
     @property
     def is_trustworthy(self) -> bool:
-        """Whether that is so small that the approximation can be trusted."""
+        """Whether that is so small, and so well known, that the approximation can be trusted."""
+        raise AttributeError(NO_CORRECTION)
+
+    @property
+    def is_correction_trustworthy(self) -> bool:
+        """Whether the corrected evidence and probabilities can be trusted."""
         raise AttributeError(NO_CORRECTION)
 
     @property

@@ -17,7 +17,7 @@ from postlin.inference.contract import I, Iterate, Problem
 from postlin.inference.result import COARSE, History, Record
 from postlin.linalg.threads import keep_freed_memory
 from postlin.rules.sites import Sites
-from postlin.schedules import Schedule
+from postlin.schedules import Parallel, Schedule
 
 #: A warm start with a larger residual than this is no better than a cold one.
 _WORTHWHILE = 1.0
@@ -57,6 +57,14 @@ def solve(
     )
 
 
+def solve_from(problem: Problem[I], iterate: I, *, tol: float, max_iter: int) -> I | None:
+    """The fixed point near an iterate that another rule has found; None if it is not reached."""
+    search = _Search(problem, Parallel(), tol, max_iter)
+    keep_freed_memory()
+    found = search.from_iterate(search.accept(iterate))
+    return found if search.done(found) and found.rounding <= COARSE else None
+
+
 class _Search(Generic[I]):
     """The state of one solve."""
 
@@ -84,7 +92,7 @@ class _Search(Generic[I]):
             new = self._plain_step(iterate)
             if new is None:
                 break
-            iterate = self._accept(new)
+            iterate = self.accept(new)
             if to_tolerance and self.done(iterate):
                 break
         return iterate or self._from_nothing()
@@ -96,16 +104,22 @@ class _Search(Generic[I]):
         is_newton = rule.is_newton and not self.schedule.sweeps
         iterate = self._climb(warm) if is_newton else warm
         if iterate is None:
-            iterate = self._warmed_up(self._accept(self._from_nothing()))
+            iterate = self._warmed_up(self.accept(self._from_nothing()))
         sweeps_due = 0 if warm else self.schedule.least_sweeps
+        iterate = self.from_iterate(iterate, sweeps_due)
+        return iterate if self.done(iterate) else self._best_of(iterate)
+
+    def from_iterate(self, iterate: I, sweeps_due: int = 0) -> I:
+        """The last iterate of strides and Newton steps from this one."""
+        newton_below = self.problem.rule.newton_below
         while not self.done(iterate) and self._may_go_on:
-            near = iterate.size < rule.newton_below and self.n_sweeps >= sweeps_due
+            near = iterate.size < newton_below and self.n_sweeps >= sweeps_due
             new = self._newton(iterate) if near else None
             new = new or (self._stride(iterate) if self._may_go_on else None)
             if new is None:
                 break
-            iterate = self._accept(new)
-        return iterate if self.done(iterate) else self._best_of(iterate)
+            iterate = self.accept(new)
+        return iterate
 
     def _best_of(self, last: I) -> I:
         """The last iterate, or that of the smallest residual if it is far better."""
@@ -121,7 +135,8 @@ class _Search(Generic[I]):
     def _may_go_on(self) -> bool:
         return self.n_factorisations < self.budget
 
-    def _accept(self, iterate: I) -> I:
+    def accept(self, iterate: I) -> I:
+        """Go on from this iterate."""
         self.n_iter += 1
         self._held = iterate
         if self._best is None or iterate.size < self._best[0]:
@@ -143,7 +158,7 @@ class _Search(Generic[I]):
         if start is None:
             return None
         iterate = self._evaluate(start)
-        return self._accept(iterate) if iterate is not None and iterate.size < _WORTHWHILE else None
+        return self.accept(iterate) if iterate is not None and iterate.size < _WORTHWHILE else None
 
     def _warmed_up(self, iterate: I) -> I:
         """The iterate after at most ``rule.warm_up`` cautious steps towards a small residual."""
@@ -151,7 +166,7 @@ class _Search(Generic[I]):
         for _ in range(rule.warm_up):
             if iterate.size < rule.newton_below or not self._may_go_on:
                 break
-            iterate = self._accept(self._cautious_step(iterate, 0.5) or iterate)
+            iterate = self.accept(self._cautious_step(iterate, 0.5) or iterate)
         return iterate
 
     def _from_nothing(self) -> I:
@@ -256,7 +271,7 @@ class _Search(Generic[I]):
             new = self._evaluate(climb.sites())
             if new is None:
                 return None
-            iterate = self._accept(new)
+            iterate = self.accept(new)
             climb.advance(iterate)
         return iterate
 

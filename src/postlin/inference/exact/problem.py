@@ -42,9 +42,13 @@ class ExactProblem(Problem["ExactIterate"]):
     @override
     def iterate(self, sites: Sites, *, strict: bool = False) -> "ExactIterate":
         posterior = GaussianPosterior(self.K, self.prior_mean, sites)
-        view = posterior.view if self.rule.looks_at_variance else posterior.view_without_variance
         if strict and self.rule.looks_at_variance and not posterior.is_resolved:
             raise NotPositiveDefiniteError("a posterior variance has no digit left.")
+        return self.at(posterior)
+
+    def at(self, posterior: GaussianPosterior) -> "ExactIterate":
+        """The iterate at a posterior, which may be that of another rule."""
+        view = posterior.view if self.rule.looks_at_variance else posterior.view_without_variance
         return ExactIterate(posterior, view, self._propose(view))
 
     def _propose(self, view: SiteView) -> Proposal:
