@@ -28,7 +28,7 @@ test-slow: $(STAMP)
 # The report in headless Chromium; where there is none these tests are skipped by `make test`.
 test-browser: $(STAMP)
 	command -v chromium || (apt-get update && apt-get install --yes chromium)
-	$(BIN)/pytest -q tests/test_report.py
+	$(BIN)/pytest -q tests/test_report.py tests/test_evaluation_report.py -k browser
 
 # The same tests with the oldest versions that postlin supports of what it requires.
 test-oldest: .venv-oldest/.installed
