@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from postlin.streaming.parquet import parquet
     from postlin.streaming.sources import stream
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CL",
