@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from postlin import datasets, likelihoods, rules, schedules
 from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.files import load, save
+from postlin.estimator.table import table_classifier
 from postlin.estimator.verification import Verification
 from postlin.exceptions import (
     CheckpointError,
@@ -55,6 +56,7 @@ __all__ = [
     "save",
     "schedules",
     "stream",
+    "table_classifier",
 ]
 
 
