@@ -84,7 +84,7 @@ html_theme_options = {
     "navbar_align": "left",
     "footer_start": ["copyright"],
     "footer_end": [],
-    "secondary_sidebar_items": {"**": ["page-toc"]} | dict.fromkeys(WIDE, []),
+    "secondary_sidebar_items": {"**": ["page-toc"]} | {page: [] for page in WIDE},
     "pygments_light_style": "tango",
     "pygments_dark_style": "github-dark",
 }
