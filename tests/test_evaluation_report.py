@@ -119,7 +119,7 @@ def test_three_classes_and_hostile_names():
     rows = re.findall("<tr>.*?</tr>", page)
     assert len({row.count("<th") + row.count("<td") for row in rows if "weight" not in row}) < 7
     assert "PL failed" in first_screen(page)
-    assert "whose predicted class is right" in page
+    assert "share of rows predicted correctly" in page
 
 
 def test_twenty_methods_have_a_table_but_not_twenty_curves():
@@ -224,7 +224,7 @@ def test_names_leave_out_what_all_methods_share():
     assert [*words.names_of(cells).values()] == ["PL", "EP", "logistic regression"]
     cells.append(Cell("d", "EP", "logit", "one_vs_rest"))
     assert [*words.names_of(cells).values()][1] == "EP probit"
-    assert [*words.names_of(cells).values()][3] == "EP logit, one vs rest"
+    assert [*words.names_of(cells).values()][3] == "EP logit (one vs rest)"
 
 
 @pytest.mark.parametrize("method", [("PL", "probit"), ("logistic", "")])
