@@ -180,9 +180,7 @@ def probabilities_section(data: Data, conclusion: Conclusion) -> Section:
             text += f" There are curves for the {_CURVES} classes with most rows."
         curves = {_in_legend(data.classes, k): ((y == k).astype(float), p[:, k]) for k in shown}
         items = [
-            predictions.reliability(
-                right, sure, name, "predicted correctly", "of the predicted class"
-            ),
+            predictions.reliability(right, sure, name, "predicted correctly", "of the predicted class"),
             predictions.roc(curves, "the class", "other rows"),
         ]
     else:
