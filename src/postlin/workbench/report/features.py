@@ -64,8 +64,8 @@ def dependence(parts: list[Dependence], classes: tuple[str, ...], name: str) -> 
             drawn.legend(handles(len(shown)), [classes[c] for c in shown])
     caption = (
         f"Partial dependence of {name}: the mean probability"
-        f"{f' of {called(classes[1])}' if len(shown) == 1 else ' of each class'} if all rows had the same "
-        f"value of a feature, for the {len(parts)} most important ones and the middle 96 % of their "
+        f"{f' of {called(classes[1])}' if len(shown) == 1 else ' of each class'} if all rows had the "
+        f"same value of a feature, for the {len(parts)} most important ones and the middle 96 % of their "
         "values. The model is that of the first fold."
     )
     if len(shown) < len(classes) and len(shown) > 1:
