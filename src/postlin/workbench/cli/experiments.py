@@ -111,7 +111,7 @@ def evaluate(
     outputs.print_conclusion(source, folds, conclusion, summaries)
     if out:
         outputs.write_results(out, summaries)
-        best = [task for task in results if cell_of(task) == conclusion.best]
+        best = {task: one for task, one in results.items() if cell_of(task) == conclusion.best}
         with outputs.notes.status("looking at the features"):
             explanation = explain(source, best, jobs) if conclusion.best.method != "majority" else None
         origin = sections.Origin(

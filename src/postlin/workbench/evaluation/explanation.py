@@ -13,12 +13,12 @@ from sklearn.preprocessing import FunctionTransformer
 from threadpoolctl import threadpool_limits
 
 from postlin._typing import Array
-from postlin.workbench.evaluation.folds import Data, Task, held_out, make_model, scale
+from postlin.workbench.evaluation.folds import Data, Results, Task, held_out, make_model, scale
 from postlin.workbench.evaluation.scores import negative_log_density
 
-#: Up to this many rows all folds are fitted once more, and so every row has a part in the importance of
-#: features; beyond, the first fold stands for all, with at most so many of its held-out rows.
-_ALL_FOLDS, _ROWS = 500, 300
+#: So many folds are fitted once more as take this many seconds in all, but at least one, and of each at
+#: most so many held-out rows have a part in the importance of features.
+_SECONDS, _ROWS = 10.0, 300
 #: Shuffles of each feature, and one where there are more features than this.
 _SHUFFLES, _MANY = 5, 40
 #: Features whose effect is shown, values of each, and rows over which probabilities are averaged.
@@ -58,17 +58,19 @@ class Explanation(NamedTuple):
     plane: Plane | None
 
 
-def explain(data: Data, tasks: list[Task], jobs: int = 1) -> Explanation:
-    """What the predictions of one method rest on; its folds are fitted again."""
+def explain(data: Data, results: Results, jobs: int = 1) -> Explanation:
+    """What the predictions of one method with these results rest on; some folds are fitted again."""
     table = pd.DataFrame(data.X, columns=list(data.feature_names))
-    chosen = tasks if len(table) <= _ALL_FOLDS else tasks[:1]
+    tasks = list(results)
+    spent = np.cumsum([result.seconds for result in results.values()])
+    chosen = tasks[: max(1, int(np.sum(spent <= _SECONDS)))]
     first, rises = _explain_fold(data, table, tasks[0])
     others = Parallel(n_jobs=jobs)(delayed(_rises)(data, table, task) for task in chosen[1:])
     rises = np.hstack([rises, *others])
     order = np.argsort(-rises.mean(axis=1), kind="stable")
     names = [str(table.columns[k]) for k in order]
     used = [name for name in names if table[name].nunique() > 1][:_SHOWN]
-    rows = len(table) if len(chosen) == len(tasks) else min(len(held_out(data, tasks[0])), _ROWS)
+    rows = sum(min(len(held_out(data, task)), _ROWS) for task in chosen)
     some = table.iloc[_some(len(table), _AVERAGED)]
     dependence = [_dependence(first, some, table[name]) for name in used]
     plane = _plane(first, table) if table.shape[1] == 2 and len(used) == 2 else None
