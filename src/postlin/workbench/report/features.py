@@ -65,8 +65,8 @@ def dependence(parts: list[Dependence], classes: tuple[str, ...], name: str) -> 
     caption = (
         f"Partial dependence of {name}: the mean probability"
         f"{f' of {called(classes[1])}' if len(shown) == 1 else ' of each class'} if all rows had the "
-        f"same value of a feature, for the {len(parts)} most important ones and the middle 96 % of their "
-        "values. The model is that of the first fold."
+        f"same value of a feature, for the {len(parts)} most important ones and the middle 96 % of "
+        "their values. The model is that of the first fold."
     )
     if len(shown) < len(classes) and len(shown) > 1:
         caption += f" The first {len(shown)} classes are shown."

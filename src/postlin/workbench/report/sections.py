@@ -229,7 +229,7 @@ def features_section(data: Data, conclusion: Conclusion, found: Explanation) -> 
     items: list[Item] = [features.importance(found, name)]
     if found.plane is not None:
         columns = [str(column) for column in data.feature_names]
-        seen = data.X, data.codes, data.classes
+        seen = data.table.to_numpy(float), data.codes, data.classes
         items.append(features.decision_map(found.plane, *seen, columns, name))
     if found.dependence:
         items.append(features.dependence(found.dependence, data.classes, name))
@@ -330,6 +330,7 @@ def origin_section(data: Data, origin: Origin) -> Section:
         ["versions", f"{versions}, Python {platform.python_version()}"],
         ["data", f"{data.name}: {len(data.codes):,} rows; {', '.join(sizes)}"],
         ["features", short(", ".join(map(str, data.feature_names)), 300)],
+        *([["the table", "; ".join(data.remarks)]] if data.remarks else []),
         ["fingerprint of the data", f"SHA-256 {fingerprint_of(data)}"],
     ]
     caption = "What is needed to compute this report again."
@@ -338,7 +339,7 @@ def origin_section(data: Data, origin: Origin) -> Section:
 
 def fingerprint_of(data: Data) -> str:
     """Return the first digits of a digest of the rows, the classes and their names."""
-    digest = hashlib.sha256(data.X.tobytes() + data.codes.tobytes())
+    digest = hashlib.sha256(data.digest())
     digest.update("\0".join([*data.classes, *map(str, data.feature_names)]).encode(errors="replace"))
     return digest.hexdigest()[:16]
 
