@@ -13,11 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from postlin._typing import Array
 from postlin._validation import is_dask, is_source
-from postlin.estimator.findings import Findings
+from postlin.estimator.findings import Findings, Observed
 from postlin.estimator.fits import Fit, one_warning
 from postlin.estimator.fitting import fit_classes
 from postlin.estimator.parameters import Plan, plan_of
 from postlin.estimator.reading import read, validated
+from postlin.estimator.reporting import reported
+from postlin.estimator.strategies import Strategy
 from postlin.inference.infer import TOL
 from postlin.kernels import alike
 from postlin.learning.hyperprior import ARDPrior, Hyperprior
@@ -108,7 +110,8 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Whether Ctrl-C ends the search for hyperparameters at the best found so far, with a warning,
         rather than the fit.
     verbose : int, default 0
-        1 logs a line for each fit; 2 also a line for each evaluation of the evidence and, with inducing
+        1 logs a line for each fit and, at least every ten seconds, how far it is and how long it will
+        still take; 2 also a line for each evaluation of the evidence and, with inducing
         points, for each pass over the data. The logger ``postlin`` writes to standard error.
     n_neighbors : int, "auto" or None, default None
         Predict every row by exact inference on so many of its nearest rows, in the metric of the length
@@ -231,25 +234,8 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         rng = check_random_state(self.random_state)
         about = {name: getattr(self, name) for name in _FEATURES if hasattr(self, name)}
         try:
-            if plan.local is not None:
-                from postlin.estimator.local_fitting import fit_local, read_rows  # only when needed
-
-                near = read_rows(self, X, y, sample_weight)
-                classes, observed = near.classes, near.observed
-                plan = plan.suited(classes, near.sample, None)
-                strategy = fit_local(plan, near, rng, self._before(plan, classes))
-            elif plan.sparse is None:
-                data = read(self, X, y, sample_weight)
-                classes, observed = data.classes, (data.kept, data.codes, data.weight)
-                plan = plan.suited(classes, data.X, data.weight)
-                strategy = fit_classes(plan, data, rng, self._before(plan, classes))
-            else:
-                from postlin.estimator.sparse_fitting import fit_sparse, read_source  # only when needed
-
-                rows = read_source(self, X, y, sample_weight)
-                classes, observed = rows.survey.classes, None
-                plan = plan.suited(classes, rows.survey.sample, rows.survey.sample_weight)
-                strategy = fit_sparse(plan, rows, rng, self._before(plan, classes))
+            with reported(self.verbose):
+                plan, classes, observed, strategy = self._fitted(plan, rng, X, y, sample_weight)
         except BaseException:
             for name in _FEATURES:  # a fit that fails leaves the last one whole, features included
                 self.__dict__.pop(name, None)
@@ -264,6 +250,32 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if warning is not None:
             warnings.warn(warning, stacklevel=2)
         return self
+
+    def _fitted(
+        self, plan: Plan, rng: np.random.RandomState, X: object, y: object, sample_weight: object
+    ) -> tuple[Plan, np.ndarray, Observed | None, Strategy]:
+        """The plan for these data, their classes and kept rows, and the fits."""
+        observed: Observed | None
+        if plan.local is not None:
+            from postlin.estimator.local_fitting import fit_local, read_rows  # only when needed
+
+            near = read_rows(self, X, y, sample_weight)
+            classes, observed = near.classes, near.observed
+            plan = plan.suited(classes, near.sample, None)
+            strategy = fit_local(plan, near, rng, self._before(plan, classes))
+        elif plan.sparse is None:
+            data = read(self, X, y, sample_weight)
+            classes, observed = data.classes, (data.kept, data.codes, data.weight)
+            plan = plan.suited(classes, data.X, data.weight)
+            strategy = fit_classes(plan, data, rng, self._before(plan, classes))
+        else:
+            from postlin.estimator.sparse_fitting import fit_sparse, read_source  # only when needed
+
+            rows = read_source(self, X, y, sample_weight)
+            classes, observed = rows.survey.classes, None
+            plan = plan.suited(classes, rows.survey.sample, rows.survey.sample_weight)
+            strategy = fit_sparse(plan, rows, rng, self._before(plan, classes))
+        return plan, classes, observed, strategy
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_decomposition")

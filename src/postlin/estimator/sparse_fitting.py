@@ -12,6 +12,7 @@ from joblib.parallel import get_active_backend
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import validate_data
 
+from postlin._progress import watched
 from postlin._typing import Array
 from postlin._validation import HEAVIEST, is_dask
 from postlin.estimator.fits import Fit, starts_from
@@ -139,8 +140,13 @@ def fit_sparse(
     jobs = _jobs(plan, data, strategy, choices["Z"], before)
     fits: list[SparseFit] = []
     with blas_threads(1):
-        for k, group in enumerate([jobs] if plan.shared else [[job] for job in jobs]):
+        groups = [jobs] if plan.shared else [[job] for job in jobs]
+        progress = watched()
+        progress.problems(len(groups))
+        for k, group in enumerate(groups):
+            progress.problem(group[0][0])
             fits += _fit(plan, data, group, np.random.RandomState(seed + k), checkpoint)
+            progress.finished()
             if fits[-1].interrupted:
                 plan = replace(plan, optimizer=None)
     if checkpoint is not None:

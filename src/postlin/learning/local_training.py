@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from postlin._progress import watched
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.sparse.posterior import inducing_points
 from postlin.inference.sparse.solver import record_of_passes
 from postlin.kernels import shown
 from postlin.kernels.stacks import metric
+from postlin.learning.forecast import local_seconds
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import ARDPrior, Hyperprior
 from postlin.learning.local_model import GlobalPart, LocalModel, LocalScore
@@ -162,6 +164,11 @@ class Learner:
         """Learn what is to be learned, and choose what is to be chosen."""
         task = self.task
         learns = task.learns and len(task.starts[0].theta) > 0
+        if (progress := watched()).is_shown:
+            each = len(task.starts) * len(self.model.signs) if learns else 1
+            progress.say(
+                "learning from neighbours", local_seconds(each, inducing=task.inducing is not None)
+            )
         best = self._learned() if learns else self._chosen(task.starts[:1])
         k = task.k if task.k is not None else self._number(best)
         k = min(k, self.rows.n)
@@ -186,6 +193,7 @@ class Learner:
         return self.task.inducing is None or isinstance(self.task.inducing, str)
 
     def _say(self, text: str) -> None:
+        watched().say(text)
         logger.info("%s (%.0f s)", text, time.perf_counter() - self._began)
 
     def _learned(self) -> Variant:

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
+from postlin._progress import Costs
 from postlin._typing import Array, override
 from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
 from postlin.inference.result import Record
@@ -16,6 +17,7 @@ from postlin.inference.sparse.posterior import JITTER, Basis, SparsePosterior, S
 from postlin.inference.sparse.row_sites import Method
 from postlin.inference.sparse.solver import AfterPass, Solver, record_of_passes
 from postlin.kernels import WhiteSplit, moves_points, shown, split_white
+from postlin.learning.forecast import OF_SPARSE, costs
 from postlin.learning.hyperparameters import Hyperparameters, WithPoints
 from postlin.learning.models import Model
 from postlin.likelihoods import BinaryLikelihood, WithNoise
@@ -24,6 +26,8 @@ from postlin.rules.binary import Rule
 from postlin.schedules import Parallel
 from postlin.streaming.views import ArrayRows, Rows
 
+#: A search with more parameters than this, as with learned inducing points, takes no more evaluations.
+MANY = 40
 #: The default tolerance of the residual, and the most passes spent on reaching it.
 TOL = 1e-6
 MAX_PASSES = 200
@@ -101,6 +105,11 @@ class SparseModel(Model[State]):
         basis = Basis.of(split.smooth if split else at.kernel, self.points_at(at), self.jitter)
         likelihood = WithNoise(at.likelihood, split.noise) if split else at.likelihood
         return basis, Method(likelihood, self.rule), split
+
+    @override
+    def costs(self, n_parameters: int) -> Costs:
+        size = (self.n_rows * float(len(self.Z)) ** 2) ** (1 / 3)
+        return costs(size, OF_SPARSE, min(n_parameters, MANY))
 
     @override
     def infer(

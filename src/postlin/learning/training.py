@@ -7,6 +7,7 @@ from typing import Generic, NamedTuple
 
 import numpy as np
 
+from postlin._progress import Costs, watched
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.result import Approximation
@@ -230,6 +231,7 @@ def train(
     of the problem, for the log.
     """
     search = Search(models, at, starts, optimizer == "bfgs", callback, hyperprior)
+    _announce(models, 0 if optimizer is None else len(at.theta), 1 + restarts)
     if optimizer is None or len(at.theta) == 0:
         sight = (False, False) if guide is None else guide.verdict(at.theta, at.theta)
         return Training(at.at(at.theta), search.at(at.theta), None, [], False, (), *sight)
@@ -252,7 +254,9 @@ def train(
     except KeyboardInterrupt:
         if not keep_on_interrupt or not search.path:
             raise
+        logger.info("interrupted: inference at the best of %d evaluations follows", len(search.path))
         found, interrupted, narrow = Minimum(search.best(), np.nan, None), True, ()
+    watched().searched("inference at the best hyperparameters")
     fits, there = search.at(found.x), at.at(found.x)
     ambiguous = "" if interrupted else _from_the_prior(models, there, fits)
     value, n = sum(fit.log_evidence for fit in fits), len(search.path)
@@ -262,6 +266,16 @@ def train(
     return Training(
         there, fits, found.message, search.path, interrupted, narrow, *sight, ambiguous=ambiguous
     )
+
+
+def _announce(models: Sequence[Model[Start]], n_parameters: int, searches: int) -> None:
+    """Tell those who watch what the search is expected to take."""
+    progress = watched()
+    if not progress.is_shown:
+        return
+    each = [model.costs(n_parameters) for model in models]
+    first, later = (sum(getattr(cost, name) for cost in each) for name in ("first", "later"))
+    progress.search(Costs(searches * each[0].evaluations, first, later))
 
 
 def _from_the_prior(
