@@ -255,8 +255,8 @@ def methods_section(
         )
     if any(task.n_neighbors for task in results):
         text.append(
-            "Gaussian processes predict every row from its nearest rows; what is called log evidence is "
-            "then the estimated leave-one-out log score."
+            "Gaussian processes predict every row from its nearest rows; what is called log evidence "
+            "is then the estimated leave-one-out log score."
         )
     items: list[Item] = []
     if conclusion.excess:
