@@ -21,9 +21,10 @@ from postlin.inference.sparse.posterior import inducing_points
 from postlin.inference.sparse.solver import record_of_passes
 from postlin.kernels import shown
 from postlin.kernels.stacks import metric
+from postlin.learning.global_part import GlobalPart
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import ARDPrior, Hyperprior
-from postlin.learning.local_model import GlobalPart, LocalModel, LocalScore
+from postlin.learning.local_model import LocalModel, LocalScore
 from postlin.learning.local_search import ROUNDS, Climb, ClimbState, Pool, WeakPrior, scored
 from postlin.learning.models import ExactModel
 from postlin.learning.search import Callback
@@ -49,7 +50,8 @@ _LEARNING, _COMPARING = 32, 64
 _ROUNDS, _FIRST_ROUNDS = ROUNDS, 3
 #: Rows among which the inducing points of ``inducing="auto"`` are chosen and fitted, and their number.
 _GLOBAL_ROWS, _GLOBAL_POINTS = 50_000, 256
-#: With ``inducing="auto"`` a global part of so many rows must raise the mean score by this much.
+#: With ``inducing="auto"`` a global part must raise the mean score by this much, first one of so many
+#: rows, if there is one problem.
 _TRIED_ROWS, _WORTH_POINTS = 20_000, 1e-3
 #: Where a climb has raised the mean score by this much, the point where it began is not compared again.
 _FAR = 0.02
@@ -354,17 +356,33 @@ class Learner:
         return prior.bound(at, self.task.deviations) if isinstance(prior, ARDPrior) else prior
 
     def _and_with_global(self, alone: Variant) -> list[Variant]:
-        """These hyperparameters with a global part, and alone where that is to be chosen."""
+        """These hyperparameters with a global part, and alone where that is to be chosen.
+
+        A global part helps most where neighbours are few, and is first tried there, with some rows.
+        """
         if not self._may_be_alone:
             return [self._with_global(alone)]
-        tried = self._with_global(alone, _TRIED_ROWS)
-        if tried.score.mean <= alone.score.mean + _WORTH_POINTS:
+        at, rows, k = alone.at, alone.rows, self._learning
+        few = int(_TRIED_ROWS / len(self.model.signs) ** (1 / 3))
+        part = self._global_part(at, few)
+        models = self.model, with_parts(self.model, at, part, self.rows.n)
+        without, tried = (self._score(model, at, rows, k).mean for model in models)
+        self._say(f"score {tried:.5f} with inducing points and {k} neighbours, {without:.5f} without")
+        if tried <= without + _WORTH_POINTS:
             return [alone]
-        return [alone, tried if self.rows.n <= _TRIED_ROWS else self._with_global(alone)]
+        whole = self._with_global(alone, part if self.rows.n <= few else None)
+        return [alone, whole] if whole.score.mean > alone.score.mean + _WORTH_POINTS else [alone]
 
-    def _with_global(self, alone: Variant, most: int = _GLOBAL_ROWS) -> Variant:
-        """The same hyperparameters with a global part, of ``most`` rows where its size is chosen."""
-        at, model, task = alone.at, self.model, self.task
+    def _with_global(self, alone: Variant, whole: GlobalFit | None = None) -> Variant:
+        """The same hyperparameters with a global part, which is fitted if it is not given."""
+        whole = whole or self._global_part(alone.at, _GLOBAL_ROWS)
+        model = with_parts(self.model, alone.at, whole, self.rows.n)
+        score = self._score(model, alone.at, alone.rows, self._comparing)
+        return alone._replace(whole=whole, model=model, score=score)
+
+    def _global_part(self, at: Hyperparameters, most: int) -> GlobalFit:
+        """A global part, of ``most`` rows where its size is chosen."""
+        model, task = self.model, self.task
         sample = self.rows.drawn(most, task.seed + 2)
         lengths = metric(at.kernel, self.d)
         asked, members = task.inducing, None
@@ -386,10 +404,7 @@ class Learner:
             if not found.converged:
                 self.remarks += [str(warning) for warning in sparse.warnings(found.record)]
             states.append(found.kept)
-        whole = GlobalFit(Z, tuple(states), members)
-        combined = with_parts(model, at, whole, self.rows.n)
-        score = self._score(combined, at, alone.rows, self._comparing)
-        return alone._replace(whole=whole, model=combined, score=score)
+        return GlobalFit(Z, tuple(states), members)
 
     def _number(self, best: Variant) -> int:
         """The number of neighbours whose score is best, as far as the budget of predictions allows."""
