@@ -21,7 +21,7 @@ import postlin
 from postlin import GPClassifier, likelihoods, rules
 from postlin.estimator.parameters import local_kernels
 from postlin.exceptions import CheckpointError, ConvergenceWarning, ModelFileError
-from postlin.learning import local_search, local_training
+from postlin.learning import local_evidence, local_search, local_training
 from postlin.learning.global_part import GlobalPart
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.local_cases import Cases
@@ -421,7 +421,7 @@ def truth_of(model, row):
 def test_the_default_kernel_is_the_best_of_three(monkeypatch):
     monkeypatch.setattr(local_training, "_ROUNDS", 1)
     monkeypatch.setattr(local_training, "_FIRST_ROUNDS", 1)
-    monkeypatch.setattr(local_training, "_EVIDENCE_ROWS", 60)
+    monkeypatch.setattr(local_evidence, "_ROWS", 60)
     X, y, new = table(300)
     model = GPClassifier(n_neighbors="auto", inducing="auto", random_state=0).fit(X, y)
     kinds = {type(k.k1.k2).__name__ for k in local_kernels(X.std(axis=0))}
@@ -469,8 +469,9 @@ def test_bad_rows_are_named_and_odd_ones_are_right():
     with pytest.raises(ValueError, match=r"could not convert|string"):
         fixed(9).fit(np.array([["red"], ["blue"]] * 30), np.arange(60) % 2)
     equal = np.zeros((500, 2))  # more equal rows than neighbours, with both labels
-    p = fixed(9).fit(equal, np.arange(500) % 2).predict_proba(new)
-    assert np.isfinite(p).all()
+    with pytest.warns(ConvergenceWarning, match="cannot tell the rows apart"):
+        model = fixed(9).fit(equal, np.arange(500) % 2)
+    assert np.isfinite(model.predict_proba(new)).all()
     split = np.concatenate([np.zeros((100, 2)), np.ones((100, 2))])
     sure = fixed(9).fit(split, np.arange(200) // 100)  # one class among all neighbours
     assert (sure.predict(split) == np.arange(200) // 100).all()
@@ -480,6 +481,26 @@ def test_bad_rows_are_named_and_odd_ones_are_right():
         sure.log_marginal_likelihood(np.zeros(0))
     with pytest.raises(AttributeError, match="n_neighbors is None"):
         GPClassifier().fit(*table(20)[:2]).n_neighbors_  # noqa: B018
+
+
+@pytest.mark.parametrize("optimizer", [None, "bfgs"])
+@pytest.mark.parametrize("inducing", [None, 5])
+def test_a_kernel_that_cannot_tell_the_rows_apart_is_named(optimizer, inducing):
+    X, y, new = table(60)
+    bounds = (1e-7, 1e-5) if optimizer else "fixed"
+    short = 8.0 * RBF(1e-6, bounds) + WhiteKernel(0.1, "fixed")
+    with pytest.warns(ConvergenceWarning, match="cannot tell the rows apart") as said:
+        model = fixed(9, kernel=short, optimizer=optimizer, inducing=inducing).fit(X, y)
+    assert len(said) == 1
+    np.testing.assert_allclose(model.predict_proba(new), 0.5, atol=1e-6)
+    assert "all new rows have nearly the same probability" in model.summary()
+
+
+def test_rows_at_few_places_are_told_apart():
+    X, *_ = table(6)
+    places, codes = np.repeat(X, 30, axis=0), np.repeat(np.arange(6) % 2, 30)
+    model = fixed(9).fit(places, codes)  # all neighbours of a row are equal to it; warnings are errors
+    assert model.score(X, np.arange(6) % 2) == 1.0
 
 
 def test_marginals_of_blocks_are_joined_in_order():

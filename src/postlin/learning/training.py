@@ -27,6 +27,11 @@ _AMBIGUOUS = 1e-3
 _EQUAL = 1e-7
 #: The gain in log evidence from a wider bound that users are told about.
 _NOTICEABLE = 0.1
+#: What users are told where the kernel informs nowhere.
+BLIND = (
+    "the kernel cannot tell the rows apart, so that all new rows have nearly the same probability: "
+    "scale the features, or use a kernel that depends on them."
+)
 #: Starts that differ by less than this in all log-parameters are not tried both.
 _NEARBY = 1.0
 
@@ -70,10 +75,7 @@ class Training(NamedTuple, Generic[Start]):
             for bound in self.narrow
         ]
         if self.blind:
-            found.append(
-                "the kernel cannot tell the rows apart, so that all new rows have nearly the same "
-                "probability: scale the features, or use a kernel that depends on them."
-            )
+            found.append(BLIND)
         return found
 
 
