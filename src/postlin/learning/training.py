@@ -32,6 +32,11 @@ _EQUAL = 1e-7
 _NOTICEABLE = 0.1
 #: The loss in log evidence up to which an optimum in parts of the data may be the best in all of them.
 _RIVAL = 5.0
+#: What users are told where the kernel informs nowhere.
+BLIND = (
+    "the kernel cannot tell the rows apart, so that all new rows have nearly the same probability: "
+    "scale the features, or use a kernel that depends on them."
+)
 #: Starts that differ by less than this in all log-parameters are not tried both.
 _NEARBY = 1.0
 
@@ -92,10 +97,7 @@ class Training(NamedTuple, Generic[Start]):
             for bound in self.narrow
         ]
         if self.blind:
-            found.append(
-                "the kernel cannot tell the rows apart, so that all new rows have nearly the same "
-                "probability: scale the features, or use a kernel that depends on them."
-            )
+            found.append(BLIND)
         return found
 
 
