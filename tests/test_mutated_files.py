@@ -22,8 +22,9 @@ from postlin import CheckpointError, FileWarning, GPClassifier, ModelFileError
 from postlin._files import sealed, unsealed
 from postlin.estimator import files
 from postlin.learning.journal_file import SUMS
-from postlin.workbench.cli.inputs import BadInputError, read_data
-from postlin.workbench.evaluation.folds import FoldResult, Store, Task
+from postlin.workbench.cli.inputs import BadInputError
+from postlin.workbench.cli.tables import read_data
+from postlin.workbench.evaluation.folds import FoldResult, Store, Task, prepared
 
 KERNEL = 4.0 * RBF(1.0) + WhiteKernel(0.1, "fixed")
 #: How many mutations there are of each kind of file: in every run of the tests, and in the slow one.
@@ -52,6 +53,9 @@ def models(rows, tmp_path_factory):
         "pipeline": make_pipeline(StandardScaler(), GPClassifier(KERNEL)).fit(
             pd.DataFrame(X, columns=["u", "v"]), two
         ),
+        "table": postlin.table_classifier(
+            {"u": "number", "v": "category"}, kernel=KERNEL, optimizer=None
+        ).fit(pd.DataFrame(X.round(), columns=["u", "v"]), two),
         "one_vs_one": GPClassifier(**fixed, multi_class="one_vs_one").fit(X, y),
         "joint": GPClassifier(**fixed, multi_class="joint").fit(X, y),
         "sparse": GPClassifier(**fixed, inducing=5, random_state=0).fit(X, y),
@@ -104,7 +108,7 @@ def predicted(path, X):
 
 
 @numbers
-@pytest.mark.parametrize("name", ["weights", "pipeline", "one_vs_one", "joint", "sparse"])
+@pytest.mark.parametrize("name", ["weights", "pipeline", "table", "one_vs_one", "joint", "sparse"])
 @pytest.mark.usefixtures("bounded")
 def test_model_files(models, rows, tmp_path, name, n):
     X, content, path = rows[0], models[name], tmp_path / "m"
@@ -265,8 +269,9 @@ def test_tables(rows, tmp_path, suffix, n):
             check_sentence(error, BadInputError)
             continue
         read += 1
-        assert np.isfinite(data.X).all()
-        assert data.X.shape == (len(data.codes), len(data.feature_names))
+        X = prepared(data, np.arange(len(data.codes)))
+        assert np.isfinite(X).all()
+        assert len(X) == len(data.codes)
     assert read or suffix == "parquet"
 
 

@@ -13,11 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from postlin._typing import Array
 from postlin._validation import is_dask, is_source
-from postlin.estimator.findings import Findings
+from postlin.estimator.findings import Findings, Observed
 from postlin.estimator.fits import Fit, one_warning
 from postlin.estimator.fitting import fit_classes
 from postlin.estimator.parameters import Plan, plan_of
 from postlin.estimator.reading import read, validated
+from postlin.estimator.reporting import reported
+from postlin.estimator.strategies import Strategy
 from postlin.inference.infer import TOL
 from postlin.kernels import alike
 from postlin.learning.hyperprior import ARDPrior, Hyperprior
@@ -109,7 +111,8 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Whether Ctrl-C ends the search for hyperparameters at the best found so far, with a warning,
         rather than the fit.
     verbose : int, default 0
-        1 logs a line for each fit; 2 also a line for each evaluation of the evidence and, with inducing
+        1 logs a line for each fit and, at least every ten seconds, how far it is and how long it will
+        still take; 2 also a line for each evaluation of the evidence and, with inducing
         points, for each pass over the data. The logger ``postlin`` writes to standard error.
     n_neighbors : int, "auto" or None, default None
         Predict every row by exact inference on so many of its nearest rows, in the metric of the length
@@ -125,8 +128,11 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         and "auto" uses them if the leave-one-out score is better with them.
     learn_inducing : bool, default False
         Whether to move the inducing points to raise the evidence, which can overfit.
-    coarse_rows : int or None, default None
-        Search for the hyperparameters on this many randomly drawn rows first, and then on all rows.
+    coarse_rows : "auto", int or None, default "auto"
+        The rows on which hyperparameters (and learned points) are searched for with inducing points.
+        "auto": of more than 20,000 rows a random 20,000, then 100,000 while that lowers the log-loss of
+        rows held back by .001, and only inference reads all. An integer: so many random rows first,
+        and then all. None: all.
     checkpoint : path or None, default None
         A file that records the progress of a fit with inducing points or neighbours, so that the same
         fit continues from there after the process was killed.
@@ -188,7 +194,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         n_neighbors: int | str | None = None,
         inducing: int | ArrayLike | str | None = None,
         learn_inducing: bool = False,
-        coarse_rows: int | None = None,
+        coarse_rows: int | str | None = "auto",
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
         self.kernel = kernel
@@ -229,25 +235,8 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         rng = check_random_state(self.random_state)
         about = {name: getattr(self, name) for name in _FEATURES if hasattr(self, name)}
         try:
-            if plan.local is not None:
-                from postlin.estimator.local_fitting import fit_local, read_rows  # only when needed
-
-                near = read_rows(self, X, y, sample_weight)
-                classes, observed = near.classes, near.observed
-                plan = plan.suited(classes, near.sample, None)
-                strategy = fit_local(plan, near, rng, self._before(plan, classes))
-            elif plan.sparse is None:
-                data = read(self, X, y, sample_weight)
-                classes, observed = data.classes, (data.kept, data.codes, data.weight)
-                plan = plan.suited(classes, data.X, data.weight)
-                strategy = fit_classes(plan, data, rng, self._before(plan, classes))
-            else:
-                from postlin.estimator.sparse_fitting import fit_sparse, read_source  # only when needed
-
-                rows = read_source(self, X, y, sample_weight)
-                classes, observed = rows.survey.classes, None
-                plan = plan.suited(classes, rows.survey.sample, rows.survey.sample_weight)
-                strategy = fit_sparse(plan, rows, rng, self._before(plan, classes))
+            with reported(self.verbose):
+                plan, classes, observed, strategy = self._fitted(plan, rng, X, y, sample_weight)
         except BaseException:
             for name in _FEATURES:  # a fit that fails leaves the last one whole, features included
                 self.__dict__.pop(name, None)
@@ -262,6 +251,32 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if warning is not None:
             warnings.warn(warning, stacklevel=2)
         return self
+
+    def _fitted(
+        self, plan: Plan, rng: np.random.RandomState, X: object, y: object, sample_weight: object
+    ) -> tuple[Plan, np.ndarray, Observed | None, Strategy]:
+        """The plan for these data, their classes and kept rows, and the fits."""
+        observed: Observed | None
+        if plan.local is not None:
+            from postlin.estimator.local_fitting import fit_local, read_rows  # only when needed
+
+            near = read_rows(self, X, y, sample_weight)
+            classes, observed = near.classes, near.observed
+            plan = plan.suited(classes, near.sample, None)
+            strategy = fit_local(plan, near, rng, self._before(plan, classes))
+        elif plan.sparse is None:
+            data = read(self, X, y, sample_weight)
+            classes, observed = data.classes, (data.kept, data.codes, data.weight)
+            plan = plan.suited(classes, data.X, data.weight)
+            strategy = fit_classes(plan, data, rng, self._before(plan, classes))
+        else:
+            from postlin.estimator.sparse_fitting import fit_sparse, read_source  # only when needed
+
+            rows = read_source(self, X, y, sample_weight)
+            classes, observed = rows.survey.classes, None
+            plan = plan.suited(classes, rows.survey.sample, rows.survey.sample_weight)
+            strategy = fit_sparse(plan, rows, rng, self._before(plan, classes))
+        return plan, classes, observed, strategy
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_decomposition")

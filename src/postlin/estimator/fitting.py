@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
 
+from postlin._progress import watched
 from postlin._typing import Array
 from postlin._validation import MATRICES, check_memory
 from postlin.estimator.fits import ExactFit, Fit, starts_from
@@ -47,16 +48,27 @@ def fit_classes(
         return strategy(len(data.classes), _fit(plan, data, tasks, rng, earlier))
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(tasks))
     job, *jobs = zip(tasks, seeds, earlier, strict=True)
+    side_by_side = Parallel(n_jobs=data.n_jobs, return_as="generator")
+    progress = watched()
+    progress.problems(len(tasks))
+    progress.problem(tasks[0].name)
     fits = [first := _fit_alone(plan, data, *job)]
+    progress.finished()
     if first.interrupted:  # the rest keep their starting hyperparameters
         plan = replace(plan, optimizer=None)
     lead = first.hyperparameters, _curvature(first, 1, len(first.hyperparameters.theta))
-    side_by_side = Parallel(n_jobs=data.n_jobs)
     if side_by_side.n_jobs > 1 and data.place.is_host:
-        fits += side_by_side(delayed(_fit_alone)(plan, data, *job, lead) for job in jobs)
+        if progress.is_shown:
+            each = _model(plan, data, tasks[0]).costs(len(plan.start.theta)).seconds
+            progress.problems(len(jobs), side_by_side.n_jobs, each)
+        for fit in side_by_side(delayed(_fit_alone)(plan, data, *job, lead) for job in jobs):
+            fits.append(fit)
+            progress.finished()
     else:
         for job in jobs:
+            progress.problem(job[0].name)
             fits.append(_fit_alone(plan, data, *job, lead))
+            progress.finished()
             if fits[-1].interrupted:
                 plan = replace(plan, optimizer=None)
     return strategy(len(data.classes), fits)

@@ -7,12 +7,14 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin import kernels
+from postlin._progress import Costs
 from postlin._typing import Array, override
 from postlin.inference.joint.evidence import JointApproximation, PullBack
 from postlin.inference.joint.posterior import JointPrior
 from postlin.inference.joint.problem import JointProblem
 from postlin.inference.result import Adjoint, Record
 from postlin.inference.solver import solve
+from postlin.learning.forecast import OF_JOINT, costs
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import STEADY, Model, SitePath
 from postlin.likelihoods.softmax import contrasts
@@ -55,6 +57,10 @@ class JointModel(Model[Sites]):
     @override
     def forget(self) -> None:
         self._terms = None
+
+    @override
+    def costs(self, n_parameters: int) -> Costs:
+        return costs(len(self.y) * (self.n_classes - 1), OF_JOINT, n_parameters)
 
     @override
     def path(self, start: Sites | None) -> "JointSitePath":

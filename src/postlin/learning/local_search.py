@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from postlin._progress import watched
 from postlin._typing import Array
 from postlin.kernels.stacks import metric
 from postlin.learning.hyperparameters import Hyperparameters
@@ -169,6 +170,7 @@ class Climb:
         seconds = time.perf_counter() - began
         done = number - first
         left = f", about {seconds / done * (rounds - number):.0f} s left at most" if done else ""
+        watched().say(f"{self.label}leave-one-out score {score:.5f} after {number} of {rounds} rounds")
         logger.info(
             "%sleave-one-out score %.5f after %d of %d rounds%s",
             self.label,

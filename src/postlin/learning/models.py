@@ -13,11 +13,13 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin import kernels
+from postlin._progress import Costs
 from postlin._typing import Array, override
 from postlin.inference.exact.evidence import ExactApproximation, PullBack
 from postlin.inference.exact.problem import ExactProblem
 from postlin.inference.result import EXACT, Adjoint, Approximation, Record, warnings_about
 from postlin.inference.solver import solve
+from postlin.learning.forecast import OF_EXACT, costs
 from postlin.learning.groups import neighbourhoods
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.likelihoods import WithNoise
@@ -163,6 +165,10 @@ class Model(ABC, Generic[Start]):
     ) -> Approximation[Start]:
         """The approximation of an earlier inference, from the arrays that were kept of it."""
 
+    @abstractmethod
+    def costs(self, n_parameters: int) -> Costs:
+        """What a search over so many parameters is expected to take."""
+
     def path(self, start: Start | None) -> Path[Start]:
         """An empty memory for a search whose first inference begins at ``start``."""
         return Path(start)
@@ -249,6 +255,10 @@ class ExactModel(Model[Sites]):
     @override
     def forget(self) -> None:
         self._term = None  # distances, which are as large as a covariance
+
+    @override
+    def costs(self, n_parameters: int) -> Costs:
+        return costs(self.n_rows, OF_EXACT, n_parameters, self.place)
 
     @override
     def path(self, start: Sites | None) -> SitePath:

@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple
 
 import numpy as np
 
+from postlin._progress import watched
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.result import Approximation
@@ -211,6 +212,7 @@ class Search(Generic[Start]):
             by_theta = -slope if with_gradient else None
             seconds = time.perf_counter() - self._began
             self._callback(Evaluation(number, self.path[-1][0], names, -total, by_theta, seconds))
+        watched().evaluated(-total)
         return value, uphill
 
     def _log_density(self, theta: Array) -> tuple[float, Array]:

@@ -7,23 +7,27 @@ from typing import ClassVar
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
+from postlin._progress import Costs
 from postlin._typing import Array, override
 from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
 from postlin.inference.result import Record
 from postlin.inference.sparse.evidence import SparseApproximation, gradient_at
-from postlin.inference.sparse.passes import Evidence, EvidencePass
+from postlin.inference.sparse.passes import Evidence, EvidencePass, LogLossPass
 from postlin.inference.sparse.posterior import JITTER, Basis, SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
 from postlin.inference.sparse.solver import AfterPass, Solver, record_of_passes
 from postlin.kernels import WhiteSplit, moves_points, shown, split_white
+from postlin.learning.forecast import OF_SPARSE, costs
 from postlin.learning.hyperparameters import Hyperparameters, WithPoints
 from postlin.learning.models import Model
 from postlin.likelihoods import BinaryLikelihood, WithNoise
 from postlin.linalg.minimise import Worth
 from postlin.rules.binary import Rule
 from postlin.schedules import Parallel
-from postlin.streaming.views import Rows
+from postlin.streaming.views import ArrayRows, Rows
 
+#: A search with more parameters than this, as with learned inducing points, takes no more evaluations.
+MANY = 40
 #: The default tolerance of the residual, and the most passes spent on reaching it.
 TOL = 1e-6
 MAX_PASSES = 200
@@ -63,7 +67,7 @@ class SparseModel(Model[State]):
     @override
     def worth(self) -> Worth:
         # slopes are sums over rows with a relative error, so that what counts as flat grows with n
-        return Worth(gain=1e-6, slope=max(_FLAT, _SLOPE_A_ROW * self.n_rows))
+        return Worth(gain=1e-6, slope=max(_FLAT, _SLOPE_A_ROW * self.rows.times * self.n_rows))
 
     @property
     @override
@@ -101,6 +105,11 @@ class SparseModel(Model[State]):
         basis = Basis.of(split.smooth if split else at.kernel, self.points_at(at), self.jitter)
         likelihood = WithNoise(at.likelihood, split.noise) if split else at.likelihood
         return basis, Method(likelihood, self.rule), split
+
+    @override
+    def costs(self, n_parameters: int) -> Costs:
+        size = (self.n_rows * float(len(self.Z)) ** 2) ** (1 / 3)
+        return costs(size, OF_SPARSE, min(n_parameters, MANY))
 
     @override
     def infer(
@@ -143,6 +152,13 @@ class SparseModel(Model[State]):
         return SparseApproximation(
             record, posterior, state, method, log_evidence, improper, _not_differentiable
         )
+
+    def log_loss(self, at: Hyperparameters, state: State, rows: ArrayRows) -> float:
+        """The mean log-loss of other rows in a state at these hyperparameters, weights included."""
+        basis, method, _ = self._prior(at)
+        posterior = SparsePosterior.of(basis, state)
+        lost, weight = rows.total(LogLossPass(posterior, method))
+        return lost / weight
 
     @override
     def warnings(self, record: Record) -> list[Warning]:

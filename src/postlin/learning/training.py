@@ -7,6 +7,7 @@ from typing import Generic, NamedTuple, Protocol
 
 import numpy as np
 
+from postlin._progress import Costs, watched
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.result import Approximation
@@ -31,6 +32,11 @@ _EQUAL = 1e-7
 _NOTICEABLE = 0.1
 #: The loss in log evidence up to which an optimum in parts of the data may be the best in all of them.
 _RIVAL = 5.0
+#: What users are told where the kernel informs nowhere.
+BLIND = (
+    "the kernel cannot tell the rows apart, so that all new rows have nearly the same probability: "
+    "scale the features, or use a kernel that depends on them."
+)
 #: Starts that differ by less than this in all log-parameters are not tried both.
 _NEARBY = 1.0
 
@@ -91,10 +97,7 @@ class Training(NamedTuple, Generic[Start]):
             for bound in self.narrow
         ]
         if self.blind:
-            found.append(
-                "the kernel cannot tell the rows apart, so that all new rows have nearly the same "
-                "probability: scale the features, or use a kernel that depends on them."
-            )
+            found.append(BLIND)
         return found
 
 
@@ -296,6 +299,7 @@ def train(
     of the problem, for the log.
     """
     search = Search(models, at, starts, optimizer == "bfgs", callback, hyperprior)
+    _announce(models, 0 if optimizer is None else len(at.theta), 1 + restarts)
     if optimizer is None or len(at.theta) == 0:
         sight = (False, False) if guide is None else guide.verdict(at.theta, at.theta)
         return Training(at.at(at.theta), search.at(at.theta), None, [], False, (), *sight)
@@ -319,7 +323,9 @@ def train(
     except KeyboardInterrupt:
         if not keep_on_interrupt or not search.path:
             raise
+        logger.info("interrupted: inference at the best of %d evaluations follows", len(search.path))
         found, interrupted, narrow = Minimum(search.best(), np.nan, None), True, ()
+    watched().searched("inference at the best hyperparameters")
     fits, there = search.at(found.x), at.at(found.x)
     ambiguous = "" if interrupted else _from_the_prior(models, there, fits)
     value, n = sum(fit.log_evidence for fit in fits), len(search.path)
@@ -339,6 +345,16 @@ def train(
         rivals=() if interrupted else climb.rivals(),
         search=search,
     )
+
+
+def _announce(models: Sequence[Model[Start]], n_parameters: int, searches: int) -> None:
+    """Tell those who watch what the search is expected to take."""
+    progress = watched()
+    if not progress.is_shown:
+        return
+    each = [model.costs(n_parameters) for model in models]
+    first, later = (sum(getattr(cost, name) for cost in each) for name in ("first", "later"))
+    progress.search(Costs(searches * each[0].evaluations, first, later))
 
 
 def _from_the_prior(

@@ -1,11 +1,12 @@
-"""Cholesky factors and inverses of triangles by halves, in place, for one thread.
+"""Cholesky factors and inverses of triangles in place: by halves, for one thread, or by LAPACK.
 
 Halves turn most of the work into large matrix products, which run at the full speed of a core. Of the
 74 Gflop/s of ``dsyrk`` with n = 2000, LAPACK's Cholesky factorisation reaches 41 and its inverse of a
 triangle 41; by halves they reach 53 and 58 (n = 1000: 37 and 24, by halves 44 and 47).
 
-SciPy's functions copy every block that is not contiguous, so the routines of BLAS and LAPACK are called
-here by the addresses that SciPy publishes for compiled code.
+SciPy's functions copy every block that is not contiguous, and they let no other thread run, for minutes
+if matrices are large. So the routines of BLAS and LAPACK are called here by the addresses that SciPy
+publishes for compiled code.
 """
 
 import ctypes
@@ -39,7 +40,7 @@ def _routine(module: ModuleType, name: str) -> Callable[..., None]:
 _gemm, _syrk, _trmm, _trsm = (
     _routine(cython_blas, name) for name in ("dgemm", "dsyrk", "dtrmm", "dtrsm")
 )
-_potrf, _trtri = (_routine(cython_lapack, name) for name in ("dpotrf", "dtrtri"))
+_potrf, _trtri, _lauum = (_routine(cython_lapack, name) for name in ("dpotrf", "dtrtri", "dlauum"))
 
 #: The integers of this BLAS: of 32 bits, unless SciPy was built for another.
 _Integer = ctypes.c_int if b" int *" in _name(cython_blas.__pyx_capi__["dgemm"]) else ctypes.c_int64
@@ -81,11 +82,16 @@ def factorise(A: Array) -> int:
     return int(lapack.dpotrf(A, lower=1, overwrite_a=1, clean=0)[1])
 
 
+def factorise_whole(A: Array) -> int:
+    """``factorise`` by LAPACK, which uses the threads of BLAS."""
+    info = _Integer(0)
+    _potrf(_LOWER, _integer(len(A)), _at(A), _stride(A), ctypes.byref(info))
+    return info.value
+
+
 def _factorise(A: Array) -> int:
     if len(A) <= _PART:
-        info = _Integer(0)
-        _potrf(_LOWER, _integer(len(A)), _at(A), _stride(A), ctypes.byref(info))
-        return info.value
+        return factorise_whole(A)
     first, second = _halves(len(A))
     top, side, bottom = A[first, first], A[second, first], A[second, second]
     if failed := _factorise(top):
@@ -116,9 +122,7 @@ def _solve(X: Array, L: Array) -> None:
 def invert(L: Array) -> None:
     """Replace the lower triangular L, stored by columns, by L⁻¹; nothing above the diagonal changes."""
     if len(L) <= _INVERTED:
-        info = _Integer(0)
-        _trtri(_LOWER, _NO, _integer(len(L)), _at(L), _stride(L), ctypes.byref(info))
-        return
+        return invert_whole(L)
     first, second = _halves(len(L))
     top, side, bottom = L[first, first], L[second, first], L[second, second]
     invert(top)
@@ -127,3 +131,16 @@ def invert(L: Array) -> None:
     ends = _at(side), _stride(L)
     _trmm(_LEFT, _LOWER, _NO, _NO, *size, _MINUS, _at(bottom), _stride(L), *ends)
     _trmm(_RIGHT, _LOWER, _NO, _NO, *size, _ONE, _at(top), _stride(L), *ends)
+    return None
+
+
+def invert_whole(L: Array) -> None:
+    """``invert`` by LAPACK, which uses the threads of BLAS."""
+    info = _Integer(0)
+    _trtri(_LOWER, _NO, _integer(len(L)), _at(L), _stride(L), ctypes.byref(info))
+
+
+def square(L: Array) -> None:
+    """Replace the lower triangular L, stored by columns, by the lower triangle of LᵀL."""
+    info = _Integer(0)
+    _lauum(_LOWER, _integer(len(L)), _at(L), _stride(L), ctypes.byref(info))

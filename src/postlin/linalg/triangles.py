@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack, solve_triangular
+from scipy.linalg import blas, solve_triangular
 
 from postlin._typing import Array, cached_property
 from postlin.exceptions import NotPositiveDefiniteError
@@ -76,9 +76,10 @@ def gains_before(added: Array, before: Array, ends: Array) -> Array:
 
 def inverted(L: Array) -> Array:
     """Replace the lower triangular L by L⁻¹, and return it."""
-    if not has_one_thread(len(L)):
-        return np.asarray(lapack.dtrtri(L, lower=1, overwrite_c=1)[0], float)
-    in_place.invert(L)
+    if has_one_thread(len(L)):
+        in_place.invert(L)
+    else:
+        in_place.invert_whole(L)
     return L
 
 
@@ -153,10 +154,8 @@ class Cholesky:
 
     def _factorised(self, B: Matrix) -> tuple[Matrix, int]:
         """The array with L in its lower triangle, and 0 if B has such a factor."""
-        if not has_one_thread(len(B)):
-            factor, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=0)
-            return factor, failed
-        return B, in_place.factorise(B)
+        factorise = in_place.factorise if has_one_thread(len(B)) else in_place.factorise_whole
+        return B, factorise(B)
 
     def solve(self, x: Matrix) -> Matrix:
         """B⁻¹ times a vector or columns."""
@@ -193,6 +192,7 @@ class Cholesky:
 
     def into_inverse(self) -> Matrix:
         """The array with B⁻¹ in its lower triangle; this factor cannot be used any more."""
-        inverse, _ = lapack.dlauum(self._invert(), lower=1, overwrite_c=1)
+        inverse = self._invert()
+        in_place.square(inverse)
         del self._array
         return inverse

@@ -1,5 +1,9 @@
 """``postlin evaluate`` and ``postlin reproduce``: methods on folds of data, and the paper's results."""
 
+import shlex
+import sys
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -7,15 +11,25 @@ import numpy as np
 import typer
 
 from postlin import datasets
-from postlin.workbench.cli import inputs, outputs
-from postlin.workbench.evaluation.folds import Data, Results, Scaling, Store, Task, run, scale
-from postlin.workbench.evaluation.methods import LIKELIHOODS, METHODS, SMALL_VARIANCE, Protocol
-from postlin.workbench.evaluation.scores import Cell, Summary, group, summarise
+from postlin.workbench.cli import inputs, outputs, tables
+from postlin.workbench.cli.reading import Spelling
+from postlin.workbench.evaluation.comparison import conclude
+from postlin.workbench.evaluation.explanation import explain
+from postlin.workbench.evaluation.folds import Data, Results, Store, Task, run
+from postlin.workbench.evaluation.methods import (
+    DEFAULT_METHODS,
+    LIKELIHOODS,
+    METHODS,
+    SMALL_VARIANCE,
+    Protocol,
+)
+from postlin.workbench.evaluation.scores import Cell, Summary, cell_of, group, summarise
 from postlin.workbench.paper.results import PAPER, SETS, compare, timings
 from postlin.workbench.paper.synthetic import example
-from postlin.workbench.report import sections
+from postlin.workbench.report import paper, sections
 from postlin.workbench.report.drawing import standalone
 from postlin.workbench.report.page import Figure, Section, render
+from postlin.workbench.report.words import spoken
 
 #: Folds of the paper's cross-validation.
 _FOLDS = 10
@@ -30,7 +44,8 @@ def evaluate(
     methods: Annotated[
         str | None,
         typer.Option(
-            help=f"Some, separated by commas, of {inputs.METHODS_HELP} By default {', '.join(METHODS)}."
+            help=f"Some, separated by commas, of {inputs.METHODS_HELP} {inputs.BASELINES_HELP} "
+            f"By default {', '.join(DEFAULT_METHODS)} and the baselines."
         ),
     ] = None,
     likelihoods: Annotated[
@@ -42,12 +57,15 @@ def evaluate(
     n_neighbors: inputs.Neighbours = None,
     folds: Annotated[int, typer.Option(min=2, help="Number of folds of the cross-validation.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of the shuffle that makes the folds.")] = 0,
-    scaling: Annotated[
-        Scaling | None,
-        typer.Option(
-            help="Scaling of features; by default the paper's sets are whitened, others standardised."
-        ),
-    ] = None,
+    scaling: tables.ScaleBy = None,
+    impute: tables.ImputeBy = "median",
+    drop: tables.Drop = None,
+    ids: tables.Id = None,
+    categorical: tables.Categorical = None,
+    numeric: tables.Numeric = None,
+    sep: tables.Sep = None,
+    decimal: tables.Decimal = None,
+    encoding: tables.Encoding = None,
     verify: Annotated[
         bool,
         typer.Option(
@@ -63,13 +81,15 @@ def evaluate(
     ] = None,
 ) -> None:
     """Cross-validate methods on a data set and show their scores, each with a standard error."""
-    source = inputs.read_data(data, target)
+    spelling = Spelling(sep, decimal, encoding)
+    about = tables.Options(spelling, impute, drop, ids, categorical, numeric, scaling)
+    source = tables.read_data(data, target, about, partial(_check_folds, folds=folds))
     rows = len(source.codes)
     k = inputs.neighbours(n_neighbors, rows - -(-rows // folds))
-    chosen = inputs.choices(methods, likelihoods, multi_class, len(source.classes), k)
-    _check_folds(source, folds)
-    how = scaling or ("whiten" if data in datasets.NAMES else "standardise")
-    X = scale(source.X, how)  # first, so that data that cannot be whitened fail before any work
+    wanted, baselines = inputs.with_baselines(methods)
+    chosen = []
+    if wanted != "":
+        chosen = inputs.choices(wanted, likelihoods, multi_class, len(source.classes), k)
     tasks = [
         Task(
             source.name,
@@ -79,24 +99,33 @@ def evaluate(
             seed,
             fold,
             folds,
-            scaling=how,
             multi_class=way,
-            n_neighbors=k,
-            verify=verify or None,
+            n_neighbors=k if likelihood else None,
+            verify=(verify or None) if likelihood else None,
         )
-        for method, likelihood, way in chosen
+        for method, likelihood, way in (*chosen, *baselines)
         for fold in range(folds)
     ]
     _try_to_write(out)
+    for remark in source.remarks:
+        outputs.note(remark)
     if advice := inputs.advice(rows, k):
         outputs.note(advice)
-    results, summaries = _run(source.name, {source.name: source}, tasks, jobs, dask, out)
-    names = 2 if len(source.classes) == 2 else 3
-    title = f"{source.name}: {folds}-fold cross-validation"
-    outputs.print_table(title, *sections.summary_rows(summaries), text_columns=names)
+    results, summaries, failures = _run(source.name, {source.name: source}, tasks, jobs, dask, out)
+    conclusion = conclude(source, results)
+    outputs.print_conclusion(source, folds, conclusion, summaries)
     if out:
         outputs.write_results(out, summaries)
-        page = sections.evaluation_page(source, summaries, results, X, local=k is not None)
+        best = {task: one for task, one in results.items() if cell_of(task) == conclusion.best}
+        with outputs.notes.status("looking at the features"):
+            explanation = explain(source, best, jobs) if conclusion.best.method != "majority" else None
+        origin = sections.Origin(
+            shlex.join(["postlin", *sys.argv[1:]]),
+            datetime.now().astimezone().isoformat(" ", "minutes"),
+        )
+        page = sections.evaluation_page(
+            source, summaries, results, conclusion, explanation, origin, failures
+        )
         outputs.write_text(out / _REPORT, page)
         outputs.note(f"written: {out / _REPORT}, results.json, results.csv")
 
@@ -110,14 +139,21 @@ def _try_to_write(out: Path | None) -> None:
 
 def _run(
     what: str, data: dict[str, Data], tasks: list[Task], jobs: int, dask: str | None, out: Path | None
-) -> tuple[Results, dict[Cell, Summary]]:
-    """Run the folds that the folder does not hold yet, and summarise all of them."""
+) -> tuple[Results, dict[Cell, Summary], list[str]]:
+    """Run the folds that the folder does not hold yet, summarise all of them, and say which failed."""
     store = Store(out / _STORE if out else None)
     with outputs.progress(what) as report:
         results = run(data, tasks, store, jobs=jobs, dask=dask, report=report)
     for problem in store.problems:
         outputs.note(problem)
-    return results, {cell: summarise(part) for cell, part in group(results).items()}
+    failures = [
+        f"{spoken(task)} failed in fold {task.fold + 1} of {task.data}, and is scored without it: "
+        f"{reason}"
+        for task, reason in store.failures.items()
+    ]
+    for failure in failures:
+        outputs.note(failure)
+    return results, {cell: summarise(part) for cell, part in group(results).items()}, failures
 
 
 def _check_folds(data: Data, folds: int) -> None:
@@ -209,18 +245,21 @@ def _table(
 ) -> list[Section]:
     """Run the folds, print and write their scores, and return the sections of the report."""
     data = {name: inputs.built_in(name) for name in dict.fromkeys(task.data for task in tasks)}
-    results, summaries = _run("Table I", data, tasks, jobs, dask, out)
+    results, summaries, _ = _run("Table I", data, tasks, jobs, dask, out)
     table = compare(summaries)
-    title = f"Table I: ours (the paper's, difference), protocol {protocol}"
-    outputs.print_table(title, *sections.comparison_rows(table, seeds))
+    outputs.console.print(
+        f"Table I, protocol {protocol}: our errors in per cent, and behind them the difference from "
+        "the paper's in percentage points.\n"
+    )
+    for likelihood, header, rows in paper.in_the_terminal(table, seeds):
+        outputs.print_table(likelihood, header, rows, text_columns=1)
     outputs.write_results(out, summaries)
     shown, likelihood = data.get("crab", next(iter(data.values()))), tasks[0].likelihood
     drawn = {t: r for t, r in results.items() if (t.data, t.likelihood) == (shown.name, likelihood)}
-    cell = Cell(shown.name, "PPL", likelihood)
     return [
-        sections.table_section(table, protocol, seeds),
-        sections.curves_section(shown, drawn),
-        sections.inference_section(shown, datasets.whiten(shown.X), [cell]),
+        paper.table_section(table, protocol, seeds),
+        paper.curves_section(shown, drawn),
+        paper.inference_section(shown, datasets.whiten(np.asarray(shown.X)), likelihood),
     ]
 
 
@@ -228,7 +267,7 @@ def _synthetic(out: Path) -> Section:
     found = example()
     outputs.console.print(f"PL converges to ({found.mean[0]:.4f}, {found.mean[1]:.4f})")
     outputs.print_table("Plain EP", ["order", "what happens"], [[k, v] for k, v in found.ep.items()])
-    section = sections.synthetic_section(found)
+    section = paper.synthetic_section(found)
     picture = section.items[0]
     assert isinstance(picture, Figure)
     outputs.write_text(out / "synthetic.svg", standalone(picture.svg, picture.alt))
@@ -240,4 +279,4 @@ def _timing(protocol: Protocol) -> Section:
         found = timings(protocol)
     rows = [[t.method, f"{t.seconds:.2f}", f"{t.paper:.1f}"] for t in found]
     outputs.print_table("Seconds per fit on crab, probit", ["method", "ours", "paper"], rows, 1)
-    return sections.timing_section(found, protocol)
+    return paper.timing_section(found, protocol)

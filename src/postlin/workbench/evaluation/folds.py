@@ -3,6 +3,7 @@
 The store is a file with one line of JSON for every finished fold. A run that was interrupted or killed
 goes on from there. Every line carries a fingerprint of all that its result depends on (version, data,
 settings), so that outdated results are never used, and a checksum, so that damaged ones are not either.
+A fold that fails does not stop the others, and is not stored: the next run tries it again.
 """
 
 import hashlib
@@ -15,12 +16,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
+import pandas as pd
+import sklearn
 from joblib import Parallel, delayed, parallel_config
 from sklearn.model_selection import StratifiedKFold
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
 import postlin
@@ -29,23 +32,45 @@ from postlin._typing import Array
 from postlin.datasets import whiten
 from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.verifying import check_verifiable
+from postlin.tables.preparation import Preparation
+from postlin.workbench.evaluation.baselines import BASELINES, make_baseline
 from postlin.workbench.evaluation.methods import SMALL_VARIANCE, MultiClass, Protocol, make_classifier
 
-Scaling = Literal["whiten", "standardise", "none"]
-
+#: What a line of a store holds; raised when that changes, so that lines of earlier forms are not used.
+_FORMAT = 2
 #: The seconds in which a Dask scheduler must answer.
 _PATIENCE = 10
 
 
 @dataclass(frozen=True)
 class Data:
-    """A data set: features, the class index of every row, and the classes' names."""
+    """A data set: features, the class index of every row, and the classes' names.
+
+    Where there is a ``preparation``, it makes numbers of the features in each fold anew. Without one
+    they are numbers, and whitened with the held-out rows among them, as the paper does.
+    """
 
     name: str
-    X: Array
+    X: Array | pd.DataFrame
     codes: np.ndarray
     classes: tuple[str, ...]
     feature_names: tuple[str, ...]
+    preparation: Preparation | None = None
+    remarks: tuple[str, ...] = ()  # what is worth saying about the table
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The features with their names."""
+        if isinstance(self.X, pd.DataFrame):
+            return self.X
+        return pd.DataFrame(self.X, columns=list(self.feature_names))
+
+    def digest(self) -> bytes:
+        """A digest of the features, how they are prepared, and the classes of the rows."""
+        found = hashlib.sha256(self.codes.tobytes())
+        found.update(pd.util.hash_pandas_object(self.table, index=False).to_numpy().tobytes())
+        found.update(repr(self.preparation).encode(errors="replace"))
+        return found.digest()
 
 
 @dataclass(frozen=True)
@@ -54,13 +79,12 @@ class Task:
 
     data: str
     method: str
-    likelihood: str
+    likelihood: str = ""  # empty for baselines
     protocol: Protocol = "converged"
     seed: int = 0
     fold: int = 0
     n_folds: int = 10
     small_variance: float = SMALL_VARIANCE
-    scaling: Scaling = "whiten"
     paper_folds: bool = False
     multi_class: MultiClass | None = None  # None for two classes
     n_neighbors: int | str | None = None  # None for exact inference
@@ -73,7 +97,7 @@ class Task:
 
 @dataclass(frozen=True)
 class FoldResult:
-    """Predictions on the held-out rows, and how the fit went.
+    """Predictions on the held-out rows, and how the fit went; baselines have no evidence.
 
     ``p`` holds the probabilities of all classes for every row, or with two classes only that of the
     second. Where many classes are split into binary problems, the evidence and its trace are means
@@ -83,9 +107,9 @@ class FoldResult:
 
     y: list[int]
     p: list[float] | list[list[float]]
-    log_evidence: float
+    log_evidence: float | None
     seconds: float
-    converged: bool
+    converged: bool | None
     theta: list[float]
     trace: list[float]
     evidence_gap: float | None = None
@@ -115,13 +139,12 @@ def held_out(data: Data, task: Task) -> np.ndarray:
         return np.asarray(list(splitter.split(data.X, data.codes))[task.fold][1])
 
 
-def scale(X: Array, how: Scaling, train: np.ndarray | slice = slice(None)) -> Array:
-    """X whitened, standardised by the mean and spread of the rows ``train``, or unchanged."""
-    if how == "whiten":
-        return whiten(X)
-    if how == "none":
-        return X
-    return np.asarray(StandardScaler().fit(X[train]).transform(X))
+def prepared(data: Data, train: np.ndarray) -> Array:
+    """All rows as a fit to the rows ``train`` sees them."""
+    if data.preparation is None:
+        return whiten(np.asarray(data.X))
+    table = data.table
+    return np.asarray(Pipeline(data.preparation.steps()).fit(table.iloc[train]).transform(table))
 
 
 def run_fold(data: Data, task: Task) -> FoldResult:
@@ -135,9 +158,8 @@ def run_fold(data: Data, task: Task) -> FoldResult:
             f"{data.classes[unseen[0]]!r} to learn from: leave that class out, or merge it with "
             "another."
         )
-    X = scale(data.X, task.scaling, train)
-    settings = task.protocol, task.small_variance, task.multi_class, task.n_neighbors
-    model = make_classifier(task.method, task.likelihood, *settings)
+    X = prepared(data, train)
+    model = make_model(task)
     start = time.perf_counter()
     with warnings.catch_warnings(action="ignore"):  # ``converged`` tells what the warnings would
         model.fit(X[train], data.codes[train])
@@ -146,13 +168,31 @@ def run_fold(data: Data, task: Task) -> FoldResult:
     return FoldResult(
         y=data.codes[test].tolist(),
         p=(p[:, 1] if p.shape[1] == 2 else p).tolist(),
-        log_evidence=float(model.log_marginal_likelihood_value_),
         seconds=seconds,
-        converged=bool(model.converged_),
-        theta=model.kernel_.theta.tolist(),
-        trace=_mean_trace([[float(v) for _, v in f.evidence_path_] for f in model._estimators]),
-        **(_gaps(model, X[test], task) if task.verify else {}),
+        **(_learned(model, X[test], task) if isinstance(model, GPClassifier) else _NOTHING_LEARNED),
     )
+
+
+def make_model(task: Task) -> Any:
+    """The unfitted classifier of a task."""
+    if task.method in BASELINES:
+        return make_baseline(task.method)
+    settings = task.protocol, task.small_variance, task.multi_class, task.n_neighbors
+    return make_classifier(task.method, task.likelihood, *settings)
+
+
+def _learned(model: GPClassifier, X: Array, task: Task) -> dict[str, Any]:
+    """The evidence and how the search for it went, and the gaps of verified fits at the rows X."""
+    return {
+        "log_evidence": float(model.log_marginal_likelihood_value_),
+        "converged": bool(model.converged_),
+        "theta": model.kernel_.theta.tolist(),
+        "trace": _mean_trace([[float(v) for _, v in f.evidence_path_] for f in model._estimators]),
+    } | (_gaps(model, X, task) if task.verify else {})
+
+
+#: What a fit of a baseline has in place of an evidence.
+_NOTHING_LEARNED: dict[str, Any] = {"log_evidence": None, "converged": None, "theta": [], "trace": []}
 
 
 def _gaps(model: GPClassifier, X: Array, task: Task) -> dict[str, float]:
@@ -177,17 +217,21 @@ def _mean_trace(traces: list[list[float]]) -> list[float]:
 
 def fingerprint(data: Data, task: Task) -> str:
     """A digest of everything that the result of a task depends on."""
-    about = json.dumps([postlin.__version__, task.as_dict()], sort_keys=True).encode()
-    return hashlib.sha256(about + data.X.tobytes() + data.codes.tobytes()).hexdigest()
+    versions = [_FORMAT, postlin.__version__]
+    if task.method in BASELINES:
+        versions.append(sklearn.__version__)
+    about = json.dumps([*versions, task.as_dict()], sort_keys=True).encode()
+    return hashlib.sha256(about + data.digest()).hexdigest()
 
 
 def _result(record: dict[str, Any]) -> FoldResult:
     """The result in a line of a store; raise an error unless it is what ``run_fold`` returns."""
     result = FoldResult(**record["result"])
     p, y = np.array(result.p), np.array(result.y, int)
-    numbers = [result.log_evidence, result.seconds, *result.theta, *result.trace]
-    numbers += [gap for gap in (result.evidence_gap, result.probability_gap) if gap is not None]
-    whole = p.shape[:1] == y.shape == (len(y),) and isinstance(result.converged, bool)
+    numbers = [result.seconds, *result.theta, *result.trace]
+    optional = result.log_evidence, result.evidence_gap, result.probability_gap
+    numbers += [value for value in optional if value is not None]
+    whole = p.shape[:1] == y.shape == (len(y),) and isinstance(result.converged, bool | None)
     known = p.dtype == float and ((p >= 0) & (p <= 1)).all()  # text that is a number is damaged, too
     if not (whole and known and all(isinstance(value, float) for value in numbers)):
         raise ValueError
@@ -204,6 +248,8 @@ class Store:
         self.get = self._known.get
         #: What went wrong with the file, each a sentence; the results are right all the same.
         self.problems: list[str] = []
+        #: Why the folds failed that have no result.
+        self.failures: dict[Task, str] = {}
         content = path.read_bytes() if path is not None and path.exists() else b""
         whole = content.rfind(b"\n") + 1
         #: Where a line begins that a kill has cut short, if the file ends in one.
@@ -257,7 +303,8 @@ def run(
 ) -> Results:
     """The results of all tasks, in their order; those in the store are not computed again.
 
-    ``dask`` is the address of a scheduler whose workers are used in place of local processes.
+    ``dask`` is the address of a scheduler whose workers are used in place of local processes. Failed
+    tasks have no result, but a reason in ``store.failures``; if all fail, the first failure is raised.
     """
     keys = {task: fingerprint(data[task.data], task) for task in tasks}
     results = {task: stored for task in tasks if (stored := store.get(keys[task])) is not None}
@@ -272,15 +319,24 @@ def run(
             delayed(_run_on_one_thread)(data[task.data], task) for task in waiting
         )
         for task, result in finished:
-            store.add(keys[task], task, result)
-            results[task] = result
-            report(len(results), len(tasks), task)
-    return {task: results[task] for task in tasks}
+            if isinstance(result, FoldResult):
+                store.add(keys[task], task, result)
+                results[task] = result
+            else:
+                store.failures[task] = result
+            report(len(results) + len(store.failures), len(tasks), task)
+    if store.failures and not results:
+        raise ValueError(next(iter(store.failures.values())))
+    return {task: results[task] for task in tasks if task in results}
 
 
-def _run_on_one_thread(data: Data, task: Task) -> tuple[Task, FoldResult]:
+def _run_on_one_thread(data: Data, task: Task) -> tuple[Task, FoldResult | str]:
+    """The result of a task, or why there is none: one method may fail where another does not."""
     with threadpool_limits(1, user_api="blas"):
-        return task, run_fold(data, task)
+        try:
+            return task, run_fold(data, task)
+        except (ValueError, ArithmeticError, MemoryError) as error:
+            return task, " ".join(str(error).split()) or type(error).__name__
 
 
 def _client(address: str) -> AbstractContextManager[object]:

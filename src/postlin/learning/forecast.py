@@ -1,0 +1,62 @@
+"""How long fits will take, from a small factorisation that is measured here and now.
+
+Measured with 1,000 and 2,000 rows of five features, on one thread, in units of a factorisation with all
+variances: the first evaluation of the evidence with its gradient takes 6 to 9 (Laplace 5), later ones
+4.2 to 5.6 (Laplace 2.8), and a search with one length scale 10 to 12 evaluations, with all rules,
+likelihoods and schedules.
+"""
+
+import time
+
+import numpy as np
+
+from postlin._progress import Costs
+from postlin.inference.exact.posterior import GaussianPosterior
+from postlin.linalg.arrays import HOST, Place
+from postlin.rules.sites import Sites
+
+#: The rows of the factorisation that is measured, on the CPU and on a device.
+_ROWS, _ON_DEVICE = 1200, 8000
+#: Seconds of an evaluation that do not depend on the number of rows.
+_LEAST = 0.02
+#: Factorisations of the first evaluation of the evidence with its gradient, and of each later one.
+OF_EXACT, OF_JOINT = (8.0, 4.8), (150.0, 100.0)
+#: The same with inducing points, for n rows and m points, in factorisations of (n m²)^⅓ rows.
+OF_SPARSE = 250.0, 170.0
+#: Factorisations of 1,000 rows in a search with neighbours, for each kernel and problem, and their part
+#: on top where inducing points are fitted too.
+_LOCAL, _WITH_POINTS = 400.0, 0.6
+#: Evaluations of a search, and those that each length scale adds where features have their own.
+_EVALUATIONS, _EACH = 12, 2.5
+
+
+def factorisation_seconds(n: float, place: Place = HOST) -> float:
+    """The seconds of a posterior with its variances for n rows, from one of fewer, measured now."""
+    m = int(min(n, _ROWS if place.is_host else _ON_DEVICE))
+    x = np.linspace(0.0, 0.02 * m, m)
+    K = place.put(np.exp(-np.abs(x[:, None] - x)))
+    sites = Sites(np.full(m, 0.5), np.zeros(m))
+    taken = []
+    for _ in range(2):  # the first time memory is new
+        began = time.perf_counter()
+        GaussianPosterior(K, np.zeros(m), sites).variance.sum()
+        taken.append(time.perf_counter() - began)
+    return float(min(taken) * (n / m) ** 3)
+
+
+def evaluations(n_parameters: int) -> int:
+    """About how many evaluations of the evidence a search takes."""
+    if n_parameters == 0:
+        return 1
+    return round(_EVALUATIONS + _EACH * max(n_parameters - 3, 0))
+
+
+def costs(size: float, units: tuple[float, float], n_parameters: int, place: Place = HOST) -> Costs:
+    """What a search takes whose evaluations take so many factorisations of matrices of this size."""
+    one = factorisation_seconds(size, place)
+    return Costs(evaluations(n_parameters), *(_LEAST + unit * one for unit in units))
+
+
+def local_seconds(searches: int, *, inducing: bool) -> float:
+    """The seconds of a fit with neighbours, which hardly depend on the number of rows."""
+    return searches * _LOCAL * (1.0 + _WITH_POINTS * inducing) * factorisation_seconds(1000)
