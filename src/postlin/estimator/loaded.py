@@ -147,6 +147,8 @@ def _check_fit(fit: Fit, classifier: GPClassifier) -> None:
     _require(
         isinstance(fit.record, Record) and isinstance(fit.record.converged, bool), "a record is none"
     )
+    if fit.curvature is not None:
+        _numbers(fit.curvature, (len(at.theta),) * 2, "a curvature")
     _require(np.isfinite(float(fit.log_marginal_likelihood_value_)), "an evidence is not finite")
     shapes = _shapes(fit, classifier)
     _require(len(fit._kept) == len(shapes), "a site is missing")
