@@ -153,7 +153,7 @@ def check_skops() -> Any:
     try:
         from skops import io
     except ImportError:
-        raise ImportError("model files need skops: pip install 'postlin[files]'.") from None
+        raise ImportError("model files need skops: pip install skops.") from None
     return io
 
 
