@@ -108,8 +108,8 @@ def _answers(data: Data, conclusion: Conclusion) -> list[Answer]:
             "How good is it?",
             f"{percent(error.mean)} wrong",
             [
-                f"{found.wrong} of {count(len(found.y), 'row')}; 95 % interval {percent(error.low)} to "
-                f"{percent(error.high)}.",
+                f"{found.wrong:,} of {count(len(found.y), 'row')}; 95 % interval {percent(error.low)} "
+                f"to {percent(error.high)}.",
                 f"Log-loss {loss.mean:.3f}{sure}.",
             ],
         ),
@@ -122,7 +122,7 @@ def _rows(mistakes: list[Mistake]) -> str:
     if not mistakes:
         return "Nothing"
     some = [str(mistake.row + 1) for mistake in mistakes[:3]]
-    more = [f"{len(mistakes) - 3} more"] if len(mistakes) > 3 else []
+    more = [f"{len(mistakes) - 3:,} more"] if len(mistakes) > 3 else []
     return f"{'Row' if len(mistakes) == 1 else 'Rows'} {listing([*some, *more])}"
 
 
