@@ -104,7 +104,7 @@ def test_what_a_column_holds():
             "typed": pd.date_range("2024-01-01", periods=n, freq="D", tz="UTC"),
             "kind": pd.Categorical([1, 2] * (n // 2)),
             "town": [f"town {k % 35}" for k in range(n)],
-            "old": ["1500-03-01", "1812-11-26", "2020-01-01", None] * (n // 4),
+            "old": ["1701-03-01", "1812-11-26", "2020-01-01", None] * (n // 4),
             "waited": pd.to_timedelta(rng.integers(1, 9, n), unit="h"),
             "count": pd.array([1, None, 3, 5] * (n // 4), dtype="Int64"),
             "maybe": pd.array([True, None] * (n // 2), dtype="boolean"),

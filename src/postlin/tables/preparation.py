@@ -48,7 +48,7 @@ class Numbers(OneToOneFeatureMixin, _Reader):  # type: ignore[misc]
 
     def transform(self, X: Any) -> Array:
         """The rows as an array; ``ValueError`` names all columns with other values."""
-        return _gathered([_number(name, column) for name, column in as_frame(X).items()], len(X))
+        return _gathered([_number(name, column) for name, column in X.items()], len(X))
 
 
 class Texts(OneToOneFeatureMixin, _Reader):  # type: ignore[misc]
@@ -56,7 +56,7 @@ class Texts(OneToOneFeatureMixin, _Reader):  # type: ignore[misc]
 
     def transform(self, X: Any) -> Array:
         """The rows as an array of objects."""
-        return np.stack([cells.texts(column) for _, column in as_frame(X).items()], axis=1)
+        return np.stack([cells.texts(column) for _, column in X.items()], axis=1)
 
 
 class Dates(_Reader):
@@ -67,7 +67,7 @@ class Dates(_Reader):
 
     def transform(self, X: Any) -> Array:
         """The rows as an array; ``ValueError`` names all columns with other values."""
-        columns = zip(as_frame(X).items(), self.formats, strict=True)
+        columns = zip(X.items(), self.formats, strict=True)
         return _gathered([_parts(name, column, form) for (name, column), form in columns], len(X))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
@@ -84,6 +84,18 @@ class Standardised(StandardScaler):  # type: ignore[misc]
         with np.errstate(invalid="ignore"):  # of a mean of no values
             super().fit(X, y, sample_weight)
         return self
+
+
+class Columnwise(ColumnTransformer):  # type: ignore[misc]
+    """Steps for some columns each, of frames of any library."""
+
+    @override
+    def fit_transform(self, X: Any, y: Any = None, **params: Any) -> Array:
+        return np.asarray(super().fit_transform(as_frame(X), y, **params))
+
+    @override
+    def transform(self, X: Any, **params: Any) -> Array:
+        return np.asarray(super().transform(as_frame(X), **params))
 
 
 class Whitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -142,7 +154,7 @@ class Preparation:
             ("categories", make_pipeline(Texts(), encoder), self.columns.categories),
             ("dates", make_pipeline(dates, *scaler, imputer), [name for name, _ in self.columns.dates]),
         ]
-        reader = ColumnTransformer(
+        reader = Columnwise(
             [(name, steps, list(some)) for name, steps, some in branches if some],
             sparse_threshold=0,
             verbose_feature_names_out=False,
@@ -154,7 +166,7 @@ class Preparation:
 def columns_of(model: Any) -> Columns | None:
     """The columns that a fitted pipeline with the steps of ``Preparation`` takes; None for others."""
     first = model.steps[0][1] if isinstance(model, Pipeline) else model
-    if not isinstance(first, ColumnTransformer):
+    if not isinstance(first, Columnwise):
         return None
     parts = {
         name: (steps, some) for name, steps, some in first.transformers if isinstance(steps, Pipeline)
