@@ -68,6 +68,8 @@ def transformed(model: GPClassifier | Pipeline) -> int | None:
 
 def _reads_tables(model: GPClassifier | Pipeline) -> bool:
     """Whether a pipeline begins with the steps of ``postlin.tables``, which need pandas."""
+    from sklearn.compose import ColumnTransformer  # which takes a quarter of the time to import postlin
+
     first = model.steps[0][1] if isinstance(model, Pipeline) else model
     return type(first).__module__ == "postlin.tables.preparation"
 
@@ -140,6 +142,8 @@ def _check_fit(fit: Fit, classifier: GPClassifier) -> None:
     _require(
         isinstance(fit.record, Record) and isinstance(fit.record.converged, bool), "a record is none"
     )
+    if fit.curvature is not None:
+        _numbers(fit.curvature, (len(at.theta),) * 2, "a curvature")
     _require(np.isfinite(float(fit.log_marginal_likelihood_value_)), "an evidence is not finite")
     shapes = _shapes(fit, classifier)
     _require(len(fit._kept) == len(shapes), "a site is missing")
