@@ -68,8 +68,6 @@ def transformed(model: GPClassifier | Pipeline) -> int | None:
 
 def _reads_tables(model: GPClassifier | Pipeline) -> bool:
     """Whether a pipeline begins with the steps of ``postlin.tables``, which need pandas."""
-    from sklearn.compose import ColumnTransformer  # which takes a quarter of the time to import postlin
-
     first = model.steps[0][1] if isinstance(model, Pipeline) else model
     return type(first).__module__ == "postlin.tables.preparation"
 
