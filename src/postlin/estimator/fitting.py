@@ -1,7 +1,8 @@
 """From labelled rows to fits: the one place where data, parameters and models meet."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
@@ -16,6 +17,7 @@ from postlin.estimator.reading import Labelled
 from postlin.estimator.strategies import REGISTRY, Strategy, Task
 from postlin.kernels import check_kernel, matrices_held
 from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.joint_levels import train_joint
 from postlin.learning.joint_model import JointModel
 from postlin.learning.models import ExactModel
 from postlin.learning.parts import train_in_parts
@@ -132,9 +134,8 @@ def _fit(
             guided["curvature"] = _curvature(before[0], models[0].n_rows, len(at.theta))
         elif lead is not None:
             at, guided["curvature"] = lead
-        training = train_in_parts(
-            models, at, rng=rng, starts=starts, name=name, **guided, **plan.search
-        )
+        learn: Callable[..., Any] = train_joint if plan.joint else train_in_parts
+        training = learn(models, at, rng=rng, starts=starts, name=name, **guided, **plan.search)
     kind = JointFit if plan.joint else ExactFit
     return [kind(t.name, t.rows, models[k], training, k) for k, t in enumerate(tasks)]
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from postlin._typing import Array, cached_property, override
+from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.contract import LEAST, MEAN_ACCURACY, Iterate, Jacobian, Problem, Step
 from postlin.inference.joint.posterior import JointPosterior, JointPrior
 from postlin.likelihoods.softmax import Nodes
@@ -23,6 +24,8 @@ _WELL = 0.2
 #: How many steps from predicted to predicted marginals are made at most, the part of the residual at
 #: which they end, the relative accuracy of their linear solves, and the part they must leave less than.
 _LOOKS, _ENOUGH, _ROUGHLY, _GAIN = 8, 0.05, 0.05, 0.9
+#: Damped steps towards the site of an observation that is added alone.
+_STEPS, _DAMPING = 7, 0.7
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,33 @@ class JointProblem(Problem["JointIterate"]):
         """The sites that the rule proposes."""
         return self.weights.propose(self.rule.propose(self.nodes, self.y, view))
 
+    def alone(self, mean: Array, variance: Array, y: np.ndarray) -> Sites:
+        """Sites for further observations with these predicted marginals, as if each were the only one.
+
+        They are a start for inference, after a few steps; where those fail they are zero.
+        """
+        sites = self._no_sites(len(y))
+        try:
+            view, precision = JointView(mean, root_of(variance), *sites), inverted(variance)
+            wanted = self.rule.propose_cautiously(self.nodes, y, view)
+            for _ in range(_STEPS):
+                sites = sites.towards(wanted, _DAMPING)
+                after = symmetric(inverted(precision + sites.tau))
+                centre = times(after, times(precision, mean) + sites.nu)
+                view = JointView(centre, root_of(after), *sites)
+                wanted = self.rule.propose(self.nodes, y, view).sites
+            found = sites.towards(wanted, _DAMPING)
+        except (np.linalg.LinAlgError, NotPositiveDefiniteError):
+            return self._no_sites(len(y))
+        return found if found.are_finite() else self._no_sites(len(y))
+
     @property
     @override
     def no_sites(self) -> Sites:
-        n, D = len(self.y), self.n_classes - 1
+        return self._no_sites(len(self.y))
+
+    def _no_sites(self, n: int) -> Sites:
+        D = self.n_classes - 1
         return Sites(np.zeros((n, D, D)), np.zeros((n, D)))
 
     def _prior_view(self) -> JointView:
