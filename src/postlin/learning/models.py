@@ -37,7 +37,7 @@ _FAR = 5.0
 _SMALL, _STEEPEST = 300, 1e-4
 #: From this many rows on a search ends where less than these nats are left to gain, and takes a last
 #: step that is predicted to gain less than those without computing a slope there.
-LARGE, _LEFT, _LEAP = 1000, 3e-4, 0.006
+LARGE, LEFT, LEAP = 1000, 3e-4, 0.006
 #: A site whose log τ would change by more than this is not extrapolated.
 STEADY = 5.0
 
@@ -140,7 +140,7 @@ class Model(ABC, Generic[Start]):
     def worth(self) -> Worth:
         """When a search of the hyperparameters ends."""
         if self.n_rows >= LARGE:
-            return Worth(slope=0.02, least=_LEFT, leap=_LEAP)
+            return Worth(slope=0.02, least=LEFT, leap=LEAP)
         return Worth(slope=_STEEPEST) if self.n_rows <= _SMALL else Worth()
 
     @property
