@@ -1,7 +1,8 @@
 """From labelled rows to fits: the one place where data, parameters and models meet."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
@@ -17,6 +18,7 @@ from postlin.estimator.strategies import REGISTRY, Strategy, Task
 from postlin.kernels import check_kernel, matrices_held
 from postlin.learning.duplicates import train_distinct
 from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.joint_levels import train_joint
 from postlin.learning.joint_model import JointModel
 from postlin.learning.models import ExactModel
 from postlin.learning.starts import constant_evidence
@@ -133,9 +135,8 @@ def _fit(
         elif lead is not None and plan.optimizer is not None:
             at, per_row = lead
             guided["curvature"] = None if per_row is None else per_row * models[0].n_rows
-        training = train_distinct(
-            models, at, rng=rng, starts=starts, name=name, **guided, **plan.search
-        )
+        learn: Callable[..., Any] = train_joint if plan.joint else train_distinct
+        training = learn(models, at, rng=rng, starts=starts, name=name, **guided, **plan.search)
     kind = JointFit if plan.joint else ExactFit
     return [kind(t.name, t.rows, models[k], training, k) for k, t in enumerate(tasks)]
 
