@@ -6,11 +6,13 @@ from html import unescape
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.stats import t as student
 from test_report import CHROMIUM, HOSTILE, Tags, in_a_browser
 
 from postlin.tables.columns import Columns
 from postlin.tables.preparation import Preparation
+from postlin.workbench.cli import outputs
 from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.comparison import conclude, interval_over_folds
 from postlin.workbench.evaluation.explanation import Explanation, explain
@@ -215,13 +217,16 @@ def test_mistakes_are_rows_of_the_data():
     assert [m.of_label for m in mistakes] == sorted(m.of_label for m in mistakes)
 
 
-def test_the_table_in_the_terminal_fits_80_columns():
+def test_the_table_in_the_terminal_fits_80_columns(capsys, monkeypatch):
+    monkeypatch.setattr(outputs, "console", Console(width=80))
     data = data_of(("a rather long name of a class", "b"))
     results = results_of(data, [*EVERY, ("SPL", "noisy_threshold")])
     summaries = {cell: summarise(part) for cell, part in group(results).items()}
-    header, rows = words.score_rows(conclude(data, results), summaries)
-    widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
-    assert sum(widths) + 2 * len(widths) + 2 <= 80
+    table = words.score_rows(conclude(data, results), summaries)
+    outputs.print_table("pets", *table, text_columns=1)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(any(line.lstrip().startswith(row[0]) for line in lines) for row in table[1]) == 7
 
 
 def test_names_leave_out_what_all_methods_share():

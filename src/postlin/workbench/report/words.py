@@ -74,6 +74,15 @@ def called(label: str) -> str:
     return f"‘{short(label, _LONGEST)}’"
 
 
+def seconds_of(value: float) -> str:
+    """Return seconds in four or five letters.
+
+    >>> seconds_of(0.1234), seconds_of(12.34), seconds_of(1234.5)
+    ('0.12', '12.3', '1234')
+    """
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
 def excess_of(interval: Interval) -> str:
     """Return a difference and its interval, such as '+0.014 [-0.003, 0.031]'."""
     if interval.low == interval.high:
@@ -92,7 +101,7 @@ def score_rows(
             with_error(summaries[cell].nlpd),
             excess_of(conclusion.excess[cell]) if cell in conclusion.excess else "–",
             percent(conclusion.predictions[cell].error.mean),
-            f"{summaries[cell].seconds.mean:.2f}",
+            seconds_of(summaries[cell].seconds.mean),
         ]
         for cell in conclusion.ranking
     ]
