@@ -121,16 +121,20 @@ def quality(conclusion: Conclusion) -> str:
 
 
 def standing(conclusion: Conclusion) -> list[str]:
-    """Return sentences on which methods the best one is clearly better than, and which not."""
+    """Return sentences on the methods from which the best one can be told, and on the others."""
     names = names_of(conclusion.ranking)
-    clearly = [cell for cell, excess in conclusion.excess.items() if excess.excludes_zero]
-    others = [cell for cell in conclusion.excess if cell not in clearly]
+    clearly = [cell for cell, excess in conclusion.excess.items() if excess.low > 0]
+    failed = [cell for cell, excess in conclusion.excess.items() if excess.high < 0]
+    others = [cell for cell in conclusion.excess if cell not in (*clearly, *failed)]
     sentences = []
     if clearly:
-        above = [f"{names[c]} ({conclusion.excess[c].mean:+.3f})" for c in clearly]
-        sentences.append(f"Clearly better than {listing(_first(above))}.")
+        above = [f"{names[c]} (by {conclusion.excess[c].mean:.3f})" for c in clearly]
+        sentences.append(f"With 95 % confidence better than {listing(_first(above))}.")
     if others:
         sentences.append(f"No clear difference from {listing(_first([names[c] for c in others]))}.")
+    if failed:
+        better = listing(_first([names[c] for c in failed]))
+        sentences.append(f"Worse than {better} on the folds that did not fail there.")
     if not any(cell.method in BASELINES for cell in conclusion.ranking):
         sentences.append(f"No baseline was asked for: add {', '.join(BASELINES)} to --methods.")
     return sentences
