@@ -84,6 +84,7 @@ TRUSTED = frozenset(f"{t.__module__}.{t.__qualname__}" for t in _TYPES) | {
     "postlin.learning.local_model.LocalModel",
     "postlin.learning.global_fit.GlobalFit",
     "postlin.streaming.sources.MappedSlice",
+    "postlin.tables.preparation.Columnwise",
     "postlin.tables.preparation.Numbers",
     "postlin.tables.preparation.Texts",
     "postlin.tables.preparation.Dates",
