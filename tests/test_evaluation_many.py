@@ -194,7 +194,7 @@ def test_choices_for_many_classes():
         Choice("PPL", "softmax", "joint"),
     ]
     assert len(choices(None, None, "one_vs_one", 3)) == 5
-    assert choices("PCL", None, "one_vs_rest,joint", 2, 9) == [Choice("PCL", "probit", None)]
+    assert choices("PCL", None, "one_vs_rest,joint", 2, "--inducing") == [Choice("PCL", "probit", None)]
 
 
 # The command line

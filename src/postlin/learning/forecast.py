@@ -23,9 +23,9 @@ _LEAST = 0.02
 OF_EXACT, OF_JOINT = (8.0, 4.8), (150.0, 100.0)
 #: The same with inducing points, for n rows and m points, in factorisations of (n m²)^⅓ rows.
 OF_SPARSE = 250.0, 170.0
-#: Factorisations of 1,000 rows in a search with neighbours, for each kernel and problem, and their part
-#: on top where inducing points are fitted too.
-_LOCAL, _WITH_POINTS = 400.0, 0.6
+#: Factorisations of 1,000 rows in a search with neighbours, for each kernel and problem: 800 among
+#: 3,000 rows, and half as many more for a global part.
+_LOCAL = 1200.0
 #: Evaluations of a search, and those that each length scale adds where features have their own.
 _EVALUATIONS, _EACH = 12, 2.5
 
@@ -53,10 +53,17 @@ def evaluations(n_parameters: int) -> int:
 
 def costs(size: float, units: tuple[float, float], n_parameters: int, place: Place = HOST) -> Costs:
     """What a search takes whose evaluations take so many factorisations of matrices of this size."""
-    one = factorisation_seconds(size, place)
+    return priced(factorisation_seconds(size, place), units, n_parameters)
+
+
+def priced(one: float, units: tuple[float, float], n_parameters: int) -> Costs:
+    """``costs``, if a factorisation takes so many seconds."""
     return Costs(evaluations(n_parameters), *(_LEAST + unit * one for unit in units))
 
 
-def local_seconds(searches: int, *, inducing: bool) -> float:
-    """The seconds of a fit with neighbours, which hardly depend on the number of rows."""
-    return searches * _LOCAL * (1.0 + _WITH_POINTS * inducing) * factorisation_seconds(1000)
+def local_units(searches: float) -> float:
+    """A fit with neighbours in factorisations of 1,000 rows; it hardly depends on the number of rows.
+
+    A search is that of one kernel for one problem.
+    """
+    return searches * _LOCAL

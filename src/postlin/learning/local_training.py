@@ -22,7 +22,7 @@ from postlin.inference.sparse.posterior import inducing_points
 from postlin.inference.sparse.solver import record_of_passes
 from postlin.kernels import shown
 from postlin.kernels.stacks import metric
-from postlin.learning.forecast import local_seconds
+from postlin.learning.forecast import factorisation_seconds, local_units
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import ARDPrior, Hyperprior
 from postlin.learning.local_model import GlobalPart, LocalModel, LocalScore
@@ -165,10 +165,8 @@ class Learner:
         task = self.task
         learns = task.learns and len(task.starts[0].theta) > 0
         if (progress := watched()).is_shown:
-            each = len(task.starts) * len(self.model.signs) if learns else 1
-            progress.say(
-                "learning from neighbours", local_seconds(each, inducing=task.inducing is not None)
-            )
+            searches = len(task.starts) * len(self.model.signs) if learns else 1
+            progress.say("learning", local_units(searches) * factorisation_seconds(1000))
         best = self._learned() if learns else self._chosen(task.starts[:1])
         k = task.k if task.k is not None else self._number(best)
         k = min(k, self.rows.n)

@@ -254,9 +254,9 @@ def train(
     except KeyboardInterrupt:
         if not keep_on_interrupt or not search.path:
             raise
-        logger.info("interrupted: inference at the best of %d evaluations follows", len(search.path))
         found, interrupted, narrow = Minimum(search.best(), np.nan, None), True, ()
-    watched().searched("inference at the best hyperparameters")
+    stopped = "interrupted, " if interrupted else ""
+    watched().searched(f"{stopped}inference at the best hyperparameters")
     fits, there = search.at(found.x), at.at(found.x)
     ambiguous = "" if interrupted else _from_the_prior(models, there, fits)
     value, n = sum(fit.log_evidence for fit in fits), len(search.path)

@@ -1,5 +1,7 @@
 """``postlin evaluate`` and ``postlin reproduce``: methods on folds of data, and the paper's results."""
 
+import shlex
+import tempfile
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -7,8 +9,19 @@ import numpy as np
 import typer
 
 from postlin import datasets
-from postlin.workbench.cli import inputs, outputs
-from postlin.workbench.evaluation.folds import Data, Results, Scaling, Store, Task, run, scale
+from postlin.workbench.cli import inputs, large, outputs
+from postlin.workbench.cli.progress import Folds, fitting
+from postlin.workbench.evaluation.folds import (
+    Data,
+    EvaluationInterruptedError,
+    Results,
+    Scaling,
+    Store,
+    Task,
+    fingerprint,
+    run,
+    scale,
+)
 from postlin.workbench.evaluation.methods import LIKELIHOODS, METHODS, SMALL_VARIANCE, Protocol
 from postlin.workbench.evaluation.scores import Cell, Summary, group, summarise
 from postlin.workbench.paper.results import PAPER, SETS, compare, timings
@@ -39,7 +52,9 @@ def evaluate(
     multi_class: Annotated[
         str, typer.Option(help=f"Some, separated by commas, of {inputs.MULTI_CLASS_HELP}")
     ] = "one_vs_rest",
-    n_neighbors: inputs.Neighbours = None,
+    n_neighbors: large.Neighbours = None,
+    inducing: large.Inducing = None,
+    device: large.Device = None,
     folds: Annotated[int, typer.Option(min=2, help="Number of folds of the cross-validation.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of the shuffle that makes the folds.")] = 0,
     scaling: Annotated[
@@ -65,8 +80,8 @@ def evaluate(
     """Cross-validate methods on a data set and show their scores, each with a standard error."""
     source = inputs.read_data(data, target)
     rows = len(source.codes)
-    k = inputs.neighbours(n_neighbors, rows - -(-rows // folds))
-    chosen = inputs.choices(methods, likelihoods, multi_class, len(source.classes), k)
+    size = large.large(n_neighbors, inducing, device, rows - -(-rows // folds))
+    chosen = inputs.choices(methods, likelihoods, multi_class, len(source.classes), size.option)
     _check_folds(source, folds)
     how = scaling or ("whiten" if data in datasets.NAMES else "standardise")
     X = scale(source.X, how)  # first, so that data that cannot be whitened fail before any work
@@ -81,22 +96,26 @@ def evaluate(
             folds,
             scaling=how,
             multi_class=way,
-            n_neighbors=k,
+            n_neighbors=size.n_neighbors,
+            inducing=size.inducing,
+            device=size.device,
             verify=verify or None,
         )
         for method, likelihood, way in chosen
         for fold in range(folds)
     ]
     _try_to_write(out)
-    if advice := inputs.advice(rows, k):
-        outputs.note(advice)
+    large.check_room(source, tasks, jobs if dask is None else 1)
+    if prospect := large.prospect(source, tasks, size, jobs, predicts=True):
+        outputs.note(prospect)
     results, summaries = _run(source.name, {source.name: source}, tasks, jobs, dask, out)
     names = 2 if len(source.classes) == 2 else 3
     title = f"{source.name}: {folds}-fold cross-validation"
     outputs.print_table(title, *sections.summary_rows(summaries), text_columns=names)
     if out:
         outputs.write_results(out, summaries)
-        page = sections.evaluation_page(source, summaries, results, X, local=k is not None)
+        with fitting("report"):
+            page = sections.evaluation_page(source, summaries, results, X, local=not size.is_exact)
         outputs.write_text(out / _REPORT, page)
         outputs.note(f"written: {out / _REPORT}, results.json, results.csv")
 
@@ -113,11 +132,34 @@ def _run(
 ) -> tuple[Results, dict[Cell, Summary]]:
     """Run the folds that the folder does not hold yet, and summarise all of them."""
     store = Store(out / _STORE if out else None)
-    with outputs.progress(what) as report:
-        results = run(data, tasks, store, jobs=jobs, dask=dask, report=report)
+    folds = Folds(data, jobs)
+    try:
+        with folds.shown(what) as report:
+            results = run(data, tasks, store, jobs=jobs, dask=dask, report=report, board=folds.make)
+    except EvaluationInterruptedError as stop:
+        raise KeyboardInterrupt(_kept(what, data, stop.results, len(tasks), out)) from None
     for problem in store.problems:
         outputs.note(problem)
     return results, {cell: summarise(part) for cell, part in group(results).items()}
+
+
+def _kept(what: str, data: dict[str, Data], results: Results, total: int, out: Path | None) -> str:
+    """Show the scores of the finished folds, keep these, and say where and how to go on."""
+    if not results:
+        return "interrupted before the first fold ended: there is nothing to keep."
+    summaries = {cell: summarise(part) for cell, part in group(results).items()}
+    title = f"{what}: the {len(results)} of {total} folds that were finished"
+    outputs.print_table(title, *sections.summary_rows(summaries), text_columns=3)
+    folder = out
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="postlin-"))
+        store = Store(folder / _STORE)
+        for task, result in results.items():
+            store.add(fingerprint(data[task.data], task), task, result)
+    return (
+        f"interrupted; {len(results)} of {total} folds are kept in {str(folder / _STORE)!r}: the same "
+        f"command with --out {shlex.quote(str(folder))} goes on from there."
+    )
 
 
 def _check_folds(data: Data, folds: int) -> None:

@@ -12,7 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -30,6 +30,7 @@ from postlin.datasets import whiten
 from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.verifying import check_verifiable
 from postlin.workbench.evaluation.methods import SMALL_VARIANCE, MultiClass, Protocol, make_classifier
+from postlin.workbench.evaluation.monitor import Board, Desk
 
 Scaling = Literal["whiten", "standardise", "none"]
 
@@ -64,6 +65,8 @@ class Task:
     paper_folds: bool = False
     multi_class: MultiClass | None = None  # None for two classes
     n_neighbors: int | str | None = None  # None for exact inference
+    inducing: int | None = None  # the number of inducing points; None for exact inference
+    device: str | None = None  # where matrices are; None for the CPU
     verify: bool | None = None  # whether the fit is compared with the exact posterior; None for no
 
     def as_dict(self) -> dict[str, object]:
@@ -95,6 +98,14 @@ class FoldResult:
 Results = dict[Task, FoldResult]
 #: What is called with the numbers of finished and of all tasks, and with the task that has just ended.
 Report = Callable[[int, int, Task | None], object]
+
+
+class EvaluationInterruptedError(KeyboardInterrupt):
+    """Ctrl-C ended an evaluation; ``results`` are those of the folds that were finished."""
+
+    def __init__(self, results: Results) -> None:
+        super().__init__()
+        self.results = results
 
 
 def paper_folds(n: int, k: int, seed: int) -> list[np.ndarray]:
@@ -137,7 +148,7 @@ def run_fold(data: Data, task: Task) -> FoldResult:
         )
     X = scale(data.X, task.scaling, train)
     settings = task.protocol, task.small_variance, task.multi_class, task.n_neighbors
-    model = make_classifier(task.method, task.likelihood, *settings)
+    model = make_classifier(task.method, task.likelihood, *settings, task.inducing, task.device)
     start = time.perf_counter()
     with warnings.catch_warnings(action="ignore"):  # ``converged`` tells what the warnings would
         model.fit(X[train], data.codes[train])
@@ -254,33 +265,47 @@ def run(
     jobs: int = 1,
     dask: str | None = None,
     report: Report = lambda done, total, task: None,
+    board: Callable[[list[Task]], Board] | None = None,
 ) -> Results:
     """The results of all tasks, in their order; those in the store are not computed again.
 
-    ``dask`` is the address of a scheduler whose workers are used in place of local processes.
+    ``dask`` is the address of a scheduler whose workers are used in place of local processes. On the
+    ``board``, which is made for the tasks that are to be computed, all of them report.
     """
     keys = {task: fingerprint(data[task.data], task) for task in tasks}
     results = {task: stored for task in tasks if (stored := store.get(keys[task])) is not None}
     waiting = [task for task in tasks if task not in results]
     report(len(results), len(tasks), None)
+    shown = board(waiting) if board is not None and waiting else None
     with ExitStack() as stack:
+        if shown is not None:
+            stack.callback(shown.close)
         if dask is not None:
             stack.enter_context(_client(dask))
         backend = {"n_jobs": jobs, "inner_max_num_threads": 1} if dask is None else {}
         stack.enter_context(parallel_config("loky" if dask is None else "dask", **backend))
         finished = Parallel(return_as="generator_unordered")(
-            delayed(_run_on_one_thread)(data[task.data], task) for task in waiting
+            delayed(_run_on_one_thread)(data[task.data], task, shown and shown.desk(task))
+            for task in waiting
         )
-        for task, result in finished:
-            store.add(keys[task], task, result)
-            results[task] = result
-            report(len(results), len(tasks), task)
+        try:
+            for task, result, seconds in finished:
+                if shown is not None:
+                    shown.ended(task, seconds)
+                store.add(keys[task], task, result)
+                results[task] = result
+                report(len(results), len(tasks), task)
+        except KeyboardInterrupt:
+            known = {task: results[task] for task in tasks if task in results}
+            raise EvaluationInterruptedError(known) from None
     return {task: results[task] for task in tasks}
 
 
-def _run_on_one_thread(data: Data, task: Task) -> tuple[Task, FoldResult]:
-    with threadpool_limits(1, user_api="blas"):
-        return task, run_fold(data, task)
+def _run_on_one_thread(data: Data, task: Task, desk: Desk | None) -> tuple[Task, FoldResult, float]:
+    began = time.perf_counter()
+    with threadpool_limits(1, user_api="blas"), nullcontext() if desk is None else desk.reported():
+        result = run_fold(data, task)
+    return task, result, time.perf_counter() - began
 
 
 def _client(address: str) -> AbstractContextManager[object]:
