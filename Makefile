@@ -25,10 +25,11 @@ coverage: $(STAMP)
 test-slow: $(STAMP)
 	$(ONE_THREAD) $(BIN)/pytest -q -n 2 -m slow
 
-# The report in headless Chromium; where there is none these tests are skipped by `make test`.
+# The report and the documentation in headless Chromium; where there is none, `make test` skips these
+# tests.
 test-browser: $(STAMP)
 	command -v chromium || (apt-get update && apt-get install --yes chromium)
-	$(BIN)/pytest -q tests/test_report.py
+	$(BIN)/pytest -q tests/test_report.py tests/test_evaluation_report.py tests/test_site.py
 
 # The same tests with the oldest versions that postlin supports of what it requires.
 test-oldest: .venv-oldest/.installed

@@ -9,6 +9,9 @@ from criteria import matrices_above, verdicts
 from plan import BY_NAME, HERE, OURS
 from store import Store, disturbed, middle
 
+_NAMES = """PPL and SPL are postlin's parallel and sequential posterior linearisation, PEP and SEP its
+parallel and sequential expectation propagation."""
+
 
 def machine() -> str:
     """Processor, cores, memory."""
@@ -49,10 +52,9 @@ def _caveats(store: Store) -> str:
     return " ".join(lines)
 
 
-def _verdicts(store: Store) -> str:
-    words = {True: "pass", False: "**fail**", None: "–"}
-    rows = [[v.line, v.what, v.measured, v.target, words[v.passed]] for v in verdicts(store)]
-    return tables.table(["line", "what", "measured", "target", ""], rows)
+def _comparisons(store: Store) -> str:
+    """What was measured; ``write`` prints which targets that meets."""
+    return tables.table(["what", "measured"], [[v.what, v.measured] for v in verdicts(store)])
 
 
 def _memory(store: Store) -> str:
@@ -86,7 +88,7 @@ def sections(store: Store) -> dict[str, str]:
         return matrix(store, tables.fit_time(kind), kind)
 
     return {
-        "What was asked": _verdicts(store),
+        "In short": _comparisons(store),
         "Fit with hyperparameters: seconds (PPL's time as a fraction)": times("fit"),
         "The same, every process kept to one thread": times("fit-one-thread"),
         "Evidence + gradient near the optimum: seconds cold, warm": matrix(
@@ -109,7 +111,7 @@ def write(store: Store) -> None:
     """Both files, and the verdicts on standard output."""
     dates = sorted({r["date"] for r in store.all()})
     span = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "no date"
-    facts = f"{machine()}; {span}. {_versions(store)}. {_caveats(store)}"
+    facts = f"{_NAMES}\n\n{machine()}; {span}. {_versions(store)}. {_caveats(store)}"
     head = f"# postlin beside other libraries\n\n{facts.strip()}"
     picture = "![Time against n](time.svg)"
     body = [f"## {title}\n\n{text.strip()}" for title, text in sections(store).items()]

@@ -3,13 +3,18 @@
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from PIL import Image, ImageOps
 from sphinx import addnodes
 
 import postlin
+
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
 project = "postlin"
 author = "the postlin developers"
@@ -22,17 +27,20 @@ extensions = [
     "sphinx.ext.napoleon",
     "myst_parser",
     "sphinx_gallery.gen_gallery",
+    "katex",
 ]
+html_math_renderer = "katex"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-exclude_patterns = ["_build", "_templates", "gallery", "**/*.ipynb"]
+exclude_patterns = ["_build", "_extensions", "_templates", "gallery", "**/*.ipynb"]
 templates_path = ["_templates"]
 language = "en-GB"
 default_role = "literal"  # single backquotes in docstrings
 
 myst_heading_anchors = 3
-myst_enable_extensions = ["deflist", "colon_fence"]
+myst_enable_extensions = ["deflist", "colon_fence", "dollarmath"]
 
 autosummary_generate = True
+napoleon_custom_sections = ["Attributes"]  # the definition lists that _attributes makes
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 python_use_unqualified_type_names = True
@@ -50,7 +58,10 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "write_computation_times": False,
     "plot_gallery": "True",
+    "thumbnail_size": (640, 448),
 }
+
+WIDE = ("index", "benchmarks", "large_benchmark")  # pages whose tables need the width of the window
 
 html_theme = "pydata_sphinx_theme"
 html_title = "postlin"
@@ -59,14 +70,21 @@ html_css_files = ["postlin.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
-    "logo": {"text": "postlin"},
+    "logo": {"text": f"postlin {release}"},
+    "icon_links": [
+        {
+            "name": "Repository",
+            "url": "https://github.com/postlin/postlin",
+            "icon": "fa-brands fa-github",
+        }
+    ],
     "navigation_with_keys": False,
     "show_nav_level": 1,
     "header_links_before_dropdown": 6,
     "navbar_align": "left",
     "footer_start": ["copyright"],
     "footer_end": [],
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {"**": ["page-toc"]} | {page: [] for page in WIDE},
     "pygments_light_style": "tango",
     "pygments_dark_style": "github-dark",
 }
@@ -85,6 +103,7 @@ _SHORTER = {
     r"Callable\[\[?\.\.\.\]?, tuple\[Array, float\]\]": "Optimizer",
     r"Callable\[\[[\w~.]*Evaluation\], object\]": "Callback",
     r"Callable\[\[Array\], Array\]": "Function",
+    r"_Buffer \| _SupportsArray[^=]*_NestedSequence\[[a-z |]+\]": "ArrayLike",
 }
 
 
@@ -119,13 +138,11 @@ def _attributes(lines: list[str]) -> Iterator[str]:
             inside = False
         if line == "Attributes":
             inside = True
-            yield ".. rubric:: Attributes"
-            yield ""
-        elif inside and " : " in line:
+        if inside and " : " in line:
             names, text = line.split(" : ", 1)
             yield ", ".join(f"``{name}``" for name in names.split(", "))
             yield f"    {text}"
-        elif not (inside and set(line) == {"-"}):
+        else:
             yield line
 
 
@@ -153,8 +170,35 @@ def _shorten_attributes(app: Any, page: nodes.document) -> None:
             annotation.children = [nodes.Text(str(_short(text)))]
 
 
+def _crop_thumbnails(app: Any) -> None:
+    """Make the thumbnails of wide figures from their left halves, which are their first plots."""
+    folder = Path(app.srcdir) / "auto_gallery" / "images"
+    for path in folder.glob("sphx_glr_*_001.png"):
+        figure = Image.open(path).convert("RGB")
+        if figure.width > 1.6 * figure.height:
+            first = figure.crop((0, 0, figure.width // 2, figure.height))
+            size = sphinx_gallery_conf["thumbnail_size"]
+            ImageOps.pad(first, size, Image.Resampling.LANCZOS, "white").save(
+                folder / "thumb" / path.name.replace("_001", "_thumb")
+            )
+
+
+def _purpose_first(app: Any, page: nodes.document) -> None:
+    """Put what a class or function is for above its signature, which can be long."""
+    for described in [*page.findall(addnodes.desc)][: app.env.docname.startswith("generated/")]:
+        first = (
+            node for node in described.children[-1].children if not node.astext().startswith("Bases:")
+        )
+        purpose = next(first, None)
+        if isinstance(purpose, nodes.paragraph):
+            purpose.parent.remove(purpose)
+            described.parent.insert(described.parent.index(described), purpose)
+
+
 def setup(app: Any) -> None:
     """Connect the hooks; priority 400 runs before napoleon, which has 500."""
     app.connect("autodoc-process-docstring", _tidy, priority=400)
     app.connect("autodoc-process-signature", _shorten)
     app.connect("doctree-read", _shorten_attributes)
+    app.connect("doctree-read", _purpose_first)
+    app.connect("builder-inited", _crop_thumbnails, priority=900)  # after the gallery was made

@@ -167,14 +167,15 @@ def test_bad_tables_get_one_sentence_and_nothing_is_written(name, command, tmp_p
     [
         (("evaluate", "nowhere.csv"), "there is no file 'nowhere.csv'"),
         (("evaluate", "."), "is a folder"),
-        (("evaluate", "crab", "--methods", "XYZ"), "some of L, PEP, SEP, PPL, SPL, PCL, SCL, got"),
+        (("evaluate", "crab", "--methods", "XYZ"), "SEP, PCL, SCL, majority, logistic, boosting, got"),
         (("reproduce", "table", "--methods", "PCL"), "some of L, PEP, SEP, PPL, SPL, got 'PCL'"),
-        (("evaluate", "crab", "--methods", "L", "--likelihoods", "noisy_threshold"), "use PPL or PEP"),
+        (("evaluate", "crab", "--methods", "L", "--likelihoods", "noisy_threshold"), "use PL or EP"),
         (("evaluate", "crab", "--target", "sex"), "--target is for files"),
         (("fit", "crab", "--method", "PPL,L"), "one --method"),
         (("fit", "crab", "--n-neighbors", "1"), "--n-neighbors must be 'auto' or from 2 to 200"),
         (("evaluate", "crab", "--n-neighbors", "many"), "must be 'auto' or from 2 to 180"),
-        (("fit", "crab", "--n-neighbors", "9", "--method", "SPL"), "the methods are L, PEP, PPL, PCL."),
+        (("fit", "crab", "--n-neighbors", "9", "--method", "SPL"), "the methods are PL, EP, CL, L."),
+        (("fit", "crab", "--method", "logistic"), "--methods must be some of PL, EP, CL, L, PPL"),
         (
             ("fit", "glass_types", "--n-neighbors", "9", "--multi-class", "joint"),
             "split into binary problems",

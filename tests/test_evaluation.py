@@ -5,12 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, log_loss
+from sklearn.model_selection import StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import postlin
 from postlin._files import write_atomically
 from postlin.workbench.cli.inputs import built_in
 from postlin.workbench.evaluation import scores
+from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.folds import (
     Data,
     FoldResult,
@@ -96,6 +103,68 @@ def test_every_method_runs_under_its_protocols(method, likelihood, protocol):
     assert np.isfinite(result.p).all()
     assert np.isfinite(result.log_evidence)
     assert len(result.trace) > 2
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_baselines_are_scikit_learns_on_the_same_folds(classes, tmp_path):
+    rng = np.random.default_rng(0)
+    X, codes = rng.normal(size=(90, 2)), np.arange(90) % classes
+    X[:, 0] += codes
+    data = Data("d", X, codes, tuple("abc"[:classes]), ("x", "y"))
+    models = {
+        "majority": DummyClassifier(strategy="prior"),
+        "logistic": LogisticRegression(max_iter=1000),
+        "boosting": HistGradientBoostingClassifier(random_state=0),
+    }
+    assert set(models) == set(BASELINES)
+    store = Store(tmp_path / "f")
+    for name, model in models.items():
+        tasks = [Task("d", name, scaling="standardise", n_folds=3, fold=k) for k in range(3)]
+        found = run({"d": data}, tasks, store)
+        splits = StratifiedKFold(3, shuffle=True, random_state=0).split(X, codes)
+        for (train, test), result in zip(splits, found.values(), strict=True):
+            p = (
+                make_pipeline(StandardScaler(), model)
+                .fit(X[train], codes[train])
+                .predict_proba(X[test])
+            )
+            np.testing.assert_allclose(result.p, p[:, 1] if classes == 2 else p)
+            assert (result.log_evidence, result.converged, result.trace) == (None, None, [])
+        assert run({"d": data}, tasks, Store(tmp_path / "f")) == found
+        summary = summarise(found)
+        assert (summary.log_evidence, summary.converged) == (None, None)
+
+
+def test_stored_baselines_depend_on_the_version_of_scikit_learn(monkeypatch):
+    data, about = built_in("crab"), Task("crab", "logistic")
+    ours, baseline = fingerprint(data, task()), fingerprint(data, about)
+    monkeypatch.setattr("sklearn.__version__", "0.0")
+    assert fingerprint(data, task()) == ours
+    assert fingerprint(data, about) != baseline
+
+
+def test_stored_folds_of_another_form_are_not_used(monkeypatch):
+    before = fingerprint(built_in("crab"), task())
+    monkeypatch.setattr("postlin.workbench.evaluation.folds._FORMAT", 99)
+    assert fingerprint(built_in("crab"), task()) != before
+
+
+def test_a_fold_that_fails_does_not_stop_the_others(monkeypatch, tmp_path):
+    def fail(data, about):
+        if about.fold == 1 or about.method == "SPL":
+            raise ValueError("no  luck\nhere")
+        return RESULT
+
+    monkeypatch.setattr("postlin.workbench.evaluation.folds.run_fold", fail)
+    data, store, seen = {"crab": built_in("crab")}, Store(tmp_path / "f"), []
+    tasks = [task(fold=k) for k in range(3)]
+    found = run(data, tasks, store, report=lambda done, *_: seen.append(done))
+    assert found == {tasks[0]: RESULT, tasks[2]: RESULT}
+    assert store.failures == {tasks[1]: "no luck here"}
+    assert seen == [0, 1, 2, 3]
+    assert (tmp_path / "f").read_text().count("\n") == 2  # failures are tried again
+    with pytest.raises(ValueError, match="no luck here"):
+        run(data, [task(method="SPL", fold=k) for k in range(3)], Store(None))
 
 
 def test_every_rule_and_schedule_has_its_methods():
@@ -198,7 +267,7 @@ def test_the_papers_averages_are_weighted_by_points():
         assert weights @ row[:-1] == pytest.approx(row[-1], abs=1.1e-3)
 
 
-def test_comparison_counts_points_and_standard_errors():
+def test_comparison_counts_percentage_points():
     summaries = {
         Cell(name, "PPL", "probit"): summarise(
             {task(data=name): RESULT, task(data=name, fold=1): RESULT}
@@ -207,9 +276,8 @@ def test_comparison_counts_points_and_standard_errors():
     }
     row = compare(summaries)["probit", "PPL"]
     assert row[1].difference == pytest.approx(1 / 3 - 0.035)
-    assert row[1].in_points == pytest.approx((1 / 3 - 0.035) * 200)
+    assert row[1].in_percentage_points == pytest.approx(100 / 3 - 3.5)
     assert row[-1].ours.mean == pytest.approx(1 / 3)
-    assert row[-1].in_points is None
 
 
 def test_synthetic_example_shows_what_the_supplement_describes():

@@ -22,10 +22,9 @@ from postlin import GPClassifier, datasets
 from postlin.workbench.cli.app import app
 from postlin.workbench.cli.inputs import Choice, built_in, choices, read_data
 from postlin.workbench.evaluation import scores
-from postlin.workbench.evaluation.diagnostics import problem_histories
-from postlin.workbench.evaluation.folds import Data, FoldResult, Store, Task, fingerprint, run, run_fold
+from postlin.workbench.evaluation.folds import Data, Store, Task, fingerprint, run, run_fold
 from postlin.workbench.evaluation.methods import STRATEGIES
-from postlin.workbench.evaluation.scores import Cell, class_scores, confusion, group, summarise
+from postlin.workbench.evaluation.scores import Cell, class_scores, confusion, group
 from postlin.workbench.report import sections
 from postlin.workbench.report.page import Section
 
@@ -162,17 +161,6 @@ def test_a_class_that_was_never_learned_is_refused_in_a_sentence():
     )
 
 
-def test_histories_start_at_the_prior_and_end_at_the_tolerance(data):
-    y = np.array(data.classes)[data.codes]
-    found = problem_histories(GPClassifier(optimizer=None).fit(data.X, y))
-    assert [problem.name for problem in found] == [f"{c} against the rest" for c in data.classes]
-    for problem in found:
-        assert problem.ours[-1] <= 1e-8 < problem.ours[0]
-        assert problem.ours[0] == pytest.approx(problem.plain[0], rel=1)
-        assert len(problem.plain) <= 40
-        assert problem.converged
-
-
 # What is asked for
 
 
@@ -183,9 +171,10 @@ def test_choices_for_two_classes_do_not_depend_on_the_treatment_of_many():
 
 
 def test_choices_for_many_classes():
-    assert choices(None, None, "joint", 3) == [
-        Choice("L", "softmax", "joint"),
-        Choice("PPL", "softmax", "joint"),
+    assert choices(None, None, "joint", 3) == [Choice("PL", "softmax", "joint")]
+    assert choices(None, None, "one_vs_one,joint", 3) == [
+        *(Choice(rule, "probit", "one_vs_one") for rule in ("PL", "EP", "CL")),
+        Choice("PL", "softmax", "joint"),
     ]
     both = choices("PEP,PPL", "logit", "joint,one_vs_rest", 3)
     assert both == [
@@ -193,7 +182,8 @@ def test_choices_for_many_classes():
         Choice("PPL", "logit", "one_vs_rest"),
         Choice("PPL", "softmax", "joint"),
     ]
-    assert len(choices(None, None, "one_vs_one", 3)) == 5
+    assert len(choices(None, "probit,logit", "one_vs_one", 3)) == 6
+    assert choices(None, None, "one_vs_rest", 2, "--device") == [Choice("PL", "probit", None)]
     assert choices("PCL", None, "one_vs_rest,joint", 2, "--inducing") == [Choice("PCL", "probit", None)]
 
 
@@ -205,7 +195,7 @@ def test_evaluate_scores_what_a_loop_by_hand_does(table, data, tmp_path, monkeyp
     arguments = (*arguments, "--multi-class", "one_vs_rest,joint", "--out", tmp_path)
     out = postlin(*arguments)
     assert out.exit_code == 0, out.stderr
-    assert re.search(r"PPL +softmax +joint", out.stdout)
+    assert re.search(r"PPL +softmax, joint", out.stdout)
     records = json.loads((tmp_path / "results.json").read_text())
     assert [(r["method"], r["likelihood"], r["multi_class"]) for r in records] == [
         ("PPL", "probit", "one_vs_rest"),
@@ -222,16 +212,18 @@ def test_evaluate_scores_what_a_loop_by_hand_does(table, data, tmp_path, monkeyp
     assert records[0]["nlpd"] == pytest.approx(np.mean(losses), abs=1e-6)
     assert len(pd.read_csv(tmp_path / "results.csv")) == 3
     page = (tmp_path / "report.html").read_text()
-    for words in ("versicolor against the rest", "joint: all classes", "Recall of each class"):
+    for words in ("versicolor", "PPL softmax, joint", "Recall is the share of a class"):
         assert words in page
     stored = (tmp_path / "folds.jsonl").read_text()
     monkeypatch.setattr("postlin.workbench.report.sections.evaluation_page", lambda *_, **__: "")
+    monkeypatch.setattr("postlin.workbench.cli.experiments.explain", lambda *_: None)
     assert postlin(*arguments).exit_code == 0
     assert (tmp_path / "folds.jsonl").read_text() == stored  # nothing was computed again
 
 
 def test_two_classes_do_not_see_the_treatment_of_many(frame, tmp_path, monkeypatch):
-    monkeypatch.setattr(sections, "inference_section", lambda *_: Section("Inside inference", [], []))
+    monkeypatch.setattr("postlin.workbench.cli.experiments.explain", lambda *_: None)
+    monkeypatch.setattr(sections, "origin_section", lambda *_: Section("Origin", [], []))
     two = frame[frame["kind"] != "setosa"]
     two.to_csv(tmp_path / "two.csv", index=False)
     arguments = ("evaluate", tmp_path / "two.csv", "--target", "kind", "--methods", "SCL", "--folds", 2)
@@ -286,12 +278,12 @@ REFUSED = {
     "EP jointly": (
         f"a,y\n{ROWS}",
         ["--multi-class", "joint", "--methods", "PPL,PEP,SPL"],
-        "PEP and SPL cannot treat all classes jointly: with --multi-class joint use L or PPL",
+        "PEP and SPL cannot treat all classes jointly: with --multi-class joint use PL or L",
     ),
     "CL jointly": (
         f"a,y\n{ROWS}",
         ["--multi-class", "joint", "--methods", "PCL"],
-        "PCL cannot treat all classes jointly: with --multi-class joint use L or PPL",
+        "PCL cannot treat all classes jointly: with --multi-class joint use PL or L",
     ),
     "nothing left jointly": (
         f"a,y\n{ROWS}",
@@ -369,24 +361,3 @@ def test_sets_of_many_classes_are_the_papers_with_all_their_labels(name, classes
     # two classes are a merging of the many
     pairs = set(zip(found.codes, paper.codes, strict=True))
     assert len(pairs) == classes
-
-
-# The report
-
-
-def test_the_report_of_many_classes_with_odd_names(data):
-    names = ("</svg><script>alert(1)</script>", "$x_y$ " * 20, "名")
-    odd = Data("odd", data.X, data.codes, names, data.feature_names)
-    rng = np.random.default_rng(0)
-    results = {
-        task(data="odd", method=method, fold=k): FoldResult(
-            [0, 1, 2, 2], rng.dirichlet(np.ones(3), 4).tolist(), -3.0, 0.1, True, [0.0], [-9.0, -3.0]
-        )
-        for method in ("PPL", "L")
-        for k in range(2)
-    }
-    summaries = {cell: summarise(part) for cell, part in group(results).items()}
-    page = sections.evaluation_page(odd, summaries, results, StandardScaler().fit_transform(data.X))
-    assert "<script" not in page
-    assert page.count("<svg") == 6
-    assert "3 classes" in page

@@ -17,6 +17,8 @@ from postlin.likelihoods import (
     WithNoise,
 )
 from postlin.likelihoods.base import Response
+from postlin.likelihoods.on_host import OnHost
+from postlin.linalg.arrays import place_of
 
 NAMES = sorted(REGISTRY)
 TOLERANCE = {"log_z": 1e-10, "g": 1e-10, "h": 1e-10, "c": 1e-7, "d": 1e-5}
@@ -36,7 +38,32 @@ def test_every_registered_likelihood_has_a_reference():
 
 def test_every_likelihood_of_the_package_is_registered_or_a_wrapper():
     ours = {k for k in all_subclasses(BinaryLikelihood) if k.__module__.startswith("postlin.")}
-    assert ours - set(REGISTRY.values()) == {BinaryLikelihood, DensityLikelihood, WithNoise}
+    assert ours - set(REGISTRY.values()) == {BinaryLikelihood, DensityLikelihood, OnHost, WithNoise}
+
+
+def test_a_likelihood_in_numpy_alone_serves_tensors():
+    torch = pytest.importorskip("torch")
+    base = NoisyThreshold(epsilon_bounds=(1e-3, 0.2))
+    rng = np.random.default_rng(0)
+    m, v = rng.normal(size=9), rng.uniform(0.1, 9.0, 9)
+    y = np.sign(rng.normal(size=9))
+    moved = [torch.asarray(part) for part in (y, m, v)]
+    there = OnHost(base, place_of(moved[0]))
+
+    def numbers(result):
+        parts = result if isinstance(result, tuple | list) else [result]
+        return [
+            x for part in parts for x in (numbers(part) if isinstance(part, tuple | list) else [part])
+        ]
+
+    for name in ("jets", "slopes", "jet_changes"):
+        found, expected = getattr(there, name)(*moved[1:]), getattr(base, name)(m, v)
+        assert all(torch.is_tensor(part) for part in numbers(found))
+        np.testing.assert_array_equal(numbers(found), numbers(expected))
+    for name in ("jet", "regression", "log_average", "regression_changes", "density_changes"):
+        found, expected = getattr(there, name)(*moved), getattr(base, name)(y, m, v)
+        np.testing.assert_array_equal(numbers(found), numbers(expected))
+    assert type(there.jet(*moved)) is type(base.jet(y, m, v))
 
 
 def assert_jet_matches(likelihood, reference, y, m, v):

@@ -52,6 +52,9 @@ def models(rows, tmp_path_factory):
         "pipeline": make_pipeline(StandardScaler(), GPClassifier(KERNEL)).fit(
             pd.DataFrame(X, columns=["u", "v"]), two
         ),
+        "table": postlin.table_classifier(
+            {"u": "number", "v": "category"}, kernel=KERNEL, optimizer=None
+        ).fit(pd.DataFrame(X.round(), columns=["u", "v"]), two),
         "one_vs_one": GPClassifier(**fixed, multi_class="one_vs_one").fit(X, y),
         "joint": GPClassifier(**fixed, multi_class="joint").fit(X, y),
         "sparse": GPClassifier(**fixed, inducing=5, random_state=0).fit(X, y),
@@ -104,7 +107,7 @@ def predicted(path, X):
 
 
 @numbers
-@pytest.mark.parametrize("name", ["weights", "pipeline", "one_vs_one", "joint", "sparse"])
+@pytest.mark.parametrize("name", ["weights", "pipeline", "table", "one_vs_one", "joint", "sparse"])
 @pytest.mark.usefixtures("bounded")
 def test_model_files(models, rows, tmp_path, name, n):
     X, content, path = rows[0], models[name], tmp_path / "m"

@@ -169,7 +169,7 @@ def test_costs_grow_with_the_cube_of_the_rows():
 
 
 def tasks(n_folds=2, **how):
-    return [Task("d", "PPL", "probit", fold=k, n_folds=n_folds, **how) for k in range(n_folds)]
+    return [Task("d", "PL", "probit", fold=k, n_folds=n_folds, **how) for k in range(n_folds)]
 
 
 def data(n=40, classes=2):

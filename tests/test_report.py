@@ -8,18 +8,27 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
+from sklearn.metrics import average_precision_score
 
 from postlin.plotting import EvidenceDisplay
-from postlin.workbench.report.figures import (
-    confusion_matrix,
+from postlin.workbench.evaluation.comparison import Interval
+from postlin.workbench.evaluation.explanation import Dependence, Explanation, Plane
+from postlin.workbench.report.features import decision_map, dependence, importance
+from postlin.workbench.report.inference import (
     convergence,
     evidence_surface,
     evidence_traces,
-    reliability,
-    roc,
     synthetic,
 )
-from postlin.workbench.report.page import Figure, Section, Table, render
+from postlin.workbench.report.page import Answer, Figure, Section, Table, render
+from postlin.workbench.report.predictions import (
+    comparison,
+    confusion_matrix,
+    edges_that_hold,
+    precision_recall,
+    reliability,
+    roc,
+)
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGUMENTS = [
@@ -42,11 +51,41 @@ def predictions(n=300, seed=0):
 
 
 def example_roc():
-    return roc({"PPL": predictions(), "PEP": predictions(seed=1)})
+    return roc({"PPL": predictions(), "PEP": predictions(seed=1)}, "cats", "dogs")
 
 
-def example_reliability():
-    return reliability({"PPL": predictions(), "PEP": predictions(seed=1)})
+def example_precision():
+    return precision_recall({"PPL": predictions(), "PEP": predictions(seed=1)}, "cats")
+
+
+def example_reliability(name="PPL", event="of cats"):
+    return reliability(*predictions(), name, event)
+
+
+def example_comparison(name="PEP"):
+    excess = {name: Interval(0.01, -0.02, 0.04), "far": Interval(2.0, 1.0, 3.0)}
+    return comparison(excess | {"near": Interval(0.02, 0.01, 0.03)}, "PPL")
+
+
+def example_importance(name="width"):
+    values = np.array([0.3, -0.01])
+    return importance(Explanation([name, "height"], values, np.abs(values) / 5, 90, [], None), "PPL")
+
+
+def example_dependence(name="width", classes=("cat", "dog", "cow")):
+    p = np.tile(np.linspace(0.1, 0.4, 5), (len(classes), 1))
+    numbers = Dependence(name, [1.0, 2.0, 3.0, 4.0, 5.0], True, p)
+    levels = Dependence("colour", ["red", "green", name, "blue", "none"], False, p)
+    return dependence([numbers, levels, numbers], classes, "PPL")
+
+
+def example_map(name="width", classes=("cat", "dog")):
+    rng = np.random.default_rng(0)
+    axis = np.linspace(0, 1, 8)
+    p = np.stack(np.broadcast_arrays(axis, 1 - axis[:, None]), axis=-1)
+    plane = Plane(axis, axis, p / p.sum(axis=-1, keepdims=True).clip(1e-9))
+    codes = rng.integers(0, 2, 20)
+    return decision_map(plane, rng.random((20, 2)), codes, classes, [name, "height"], "PPL")
 
 
 def example_traces():
@@ -87,6 +126,11 @@ def example_matrix():
 EXAMPLES = {
     "matrix": example_matrix,
     "reliability": example_reliability,
+    "precision": example_precision,
+    "comparison": example_comparison,
+    "importance": example_importance,
+    "dependence": example_dependence,
+    "map": example_map,
     "roc": example_roc,
     "traces": example_traces,
     "convergence": example_convergence,
@@ -95,14 +139,17 @@ EXAMPLES = {
 }
 
 
+ANSWERS = [Answer(f"Which, {k}?", "This one", ["Because of that."] * k) for k in range(4)]
+
+
 @pytest.fixture(scope="module")
 def page():
     figures = [make() for make in EXAMPLES.values()]
-    names = ["method"] + [f"a rather long heading {j}" for j in range(14)]
-    wide = Table(names, [["PPL", *["0.123 ± 0.004"] * 14]] * 3, "Wide.", frozenset({(0, 3)}))
+    names = ["method"] + [f"a rather long heading {j}" for j in range(8)]
+    wide = Table(names, [["PPL", *["0.123 ± 0.004"] * 8]] * 3, "Wide.", frozenset({(0, 3)}))
     sections = [
         # The last figure twice: its ids must differ all the same.
-        Section("First", ["A paragraph."], [wide, *figures, figures[-1]]),
+        Section("First", ["A paragraph."], [*ANSWERS, wide, *figures, figures[-1]]),
         Section("Second", [], [Table(["a", "b"], [["c", "1"]], "Small.")]),
     ]
     return render("A report", "Its lead.", sections, "Its foot.")
@@ -177,6 +224,7 @@ def test_the_page_has_language_viewport_title_and_named_images(page):
     assert len(images) == len(EXAMPLES) + 1
     assert all(image["role"] == "img" and image["aria-label"] for image in images)
     assert all(figure["role"] and figure["aria-labelledby"] for figure in tags.of("figure"))
+    assert len(tags.of("dt")) == len(ANSWERS)
     assert [a["href"] for a in tags.of("a")] == ["#section-1", "#section-2"]
 
 
@@ -193,8 +241,14 @@ def test_hostile_text_stays_text():
     y, p = predictions(30)
     items = [
         Table([HOSTILE, "n"], [[HOSTILE, HOSTILE]], HOSTILE),
-        reliability({HOSTILE: (y, p), "_b": (y, p)}),
-        roc({HOSTILE: (y, p)}),
+        Answer(HOSTILE, HOSTILE, [HOSTILE]),
+        reliability(y, p, HOSTILE, HOSTILE),
+        roc({HOSTILE: (y, p)}, HOSTILE, HOSTILE),
+        precision_recall({HOSTILE: (y, p)}, HOSTILE),
+        example_comparison(HOSTILE),
+        example_importance(HOSTILE),
+        example_dependence(HOSTILE, (HOSTILE, "a", "b")),
+        example_map(HOSTILE, (HOSTILE, "b")),
         evidence_traces({HOSTILE: [1.0, 2.0]}),
         convergence({HOSTILE: {HOSTILE: [1.0, 0.1]}}, 0.5),
         example_surface(HOSTILE),
@@ -203,7 +257,7 @@ def test_hostile_text_stays_text():
     text = render(HOSTILE, HOSTILE, [Section(HOSTILE, [HOSTILE], items)] * 2, HOSTILE)
     tags = Tags(text)
     assert not tags.of("script")
-    assert len(tags.of("svg")) == 12
+    assert len(tags.of("svg")) == 22
     assert "x" not in [attrs.get("id") for _, attrs in tags.tags]
     assert not re.search("[\x00-\x08\x0b-\x1f\ud800-\udfff]", text)
     assert text.encode()
@@ -213,15 +267,15 @@ def test_roc_says_the_area():
     separated = np.array([0.0, 0, 1, 1]), np.array([0.1, 0.2, 0.8, 0.9])
     tied = np.array([0.0, 1, 0, 1]), np.full(4, 0.5)
     half_tied = np.array([0.0, 1, 1]), np.array([0.5, 0.5, 0.9])
-    figure = soundly(roc({"A": separated, "B": tied, "C": half_tied}))
+    figure = soundly(roc({"A": separated, "B": tied, "C": half_tied}, "cats", "dogs"))
     for phrase in ("A has AUC 1.000", "B has AUC 0.500", "C has AUC 0.750"):
         assert phrase in figure.alt
         assert phrase.replace("has ", "(") + ")" in figure.svg
 
 
 def test_reliability_says_the_calibration_error():
-    figure = soundly(reliability({"A": (np.array([0.0, 1.0]), np.array([0.25, 0.75]))}))
-    assert "2 cases" in figure.alt
+    figure = soundly(reliability(np.array([0.0, 1.0]), np.array([0.25, 0.75]), "A", "of cats"))
+    assert "2 rows" in figure.alt
     assert "calibration error 0.250" in figure.alt
 
 
@@ -277,9 +331,44 @@ def test_confusion_matrices_of_odd_values(n):
 
 def test_reliability_and_roc_say_what_they_count():
     curves = {"a": predictions()}
-    assert "share of right predictions among cases" in reliability(curves, "right predictions").caption
-    assert "share of right predictions" in reliability(curves, "right predictions").svg
-    assert "ROC curves: this against that, over" in roc(curves, "this against that").caption
+    figure = reliability(*curves["a"], "PPL", "of cats")
+    assert "Reliability of PPL: the share of rows of cats against its" in figure.caption
+    assert "share of rows of cats" in figure.svg
+    caption = roc(curves, "cats", "dogs").caption
+    assert "the share of cats found against the share of dogs taken" in caption
+    assert "taken for cats, the share that is right" in precision_recall(curves, "cats").caption
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 30, 200, 3000])
+def test_bins_of_the_reliability_diagram_hold_enough_rows(n):
+    p = np.random.default_rng(n).beta(0.2, 0.3, n)
+    edges = edges_that_hold(p)
+    assert (edges[0], edges[-1]) == (0, 1)
+    assert (np.diff(edges) > 0).all()
+    rows, _ = np.histogram(p, edges)
+    assert rows.sum() == n
+    assert len(rows) == 1 or rows.min() >= min(10, max(n // 4, 1))
+    assert len(edges_that_hold(np.linspace(0, 1, 1000))) == 11
+
+
+def test_a_method_that_is_far_from_the_others_does_not_flatten_them():
+    figure = example_comparison()
+    assert "far is farther away than the figure is wide" in figure.caption
+    assert ">far<" not in figure.svg
+    assert "far +2.000 (1.000 to 3.000)" in figure.alt
+    assert "farther" not in comparison({"a": Interval(5.0, 4.0, 6.0)}, "b").caption
+
+
+def test_precision_says_the_average_precision():
+    y, p = predictions()
+    average = average_precision_score(y, p)
+    assert f"a (AP {average:.3f})" in precision_recall({"a": (y, p)}, "cats").alt
+
+
+def test_features_are_described_in_words():
+    assert "width 0.3 and height −0.01" in example_importance().alt
+    assert "'cat' from 0.1 to 0.4" in example_dependence().alt
+    assert "90 held-out rows" in example_importance().caption
 
 
 ONE = np.ones(1)
@@ -294,15 +383,15 @@ CURVES = {
 
 
 @pytest.mark.parametrize("name", CURVES)
-@pytest.mark.parametrize("draw", [reliability, roc])
-def test_curves_of_odd_predictions(draw, name):
-    soundly(draw({name: CURVES[name]}))
-    soundly(draw({name: CURVES[name], "a" * 200: predictions()}))
-    soundly(draw({}))
+def test_curves_of_odd_predictions(name):
+    for curves in ({name: CURVES[name]}, {name: CURVES[name], "a" * 200: predictions()}, {}):
+        soundly(roc(curves, "cats", "dogs"))
+        soundly(precision_recall(curves, "cats"))
+    soundly(reliability(*CURVES[name], name, "of cats"))
 
 
 def test_one_class_has_no_area():
-    assert "one class has AUC undefined" in roc({"one class": CURVES["one class"]}).alt
+    assert "one class has AUC undefined" in roc({"one class": CURVES["one class"]}, "a", "b").alt
 
 
 @pytest.mark.parametrize(
@@ -350,8 +439,12 @@ def test_synthetic_of_nothing():
 
 @pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium")
 def test_a_browser_shows_it_without_complaint_or_overflow(page, tmp_path):
+    in_a_browser(page, tmp_path / "report.html")
+
+
+def in_a_browser(page, file):
+    """Look at a page at two widths, light and dark."""
     playwright = pytest.importorskip("playwright.sync_api")
-    file = tmp_path / "report.html"
     file.write_text(page, encoding="utf-8")
     with playwright.sync_playwright() as player:
         browser = player.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
@@ -371,7 +464,13 @@ def look_at(browser, address, width, scheme):
     tab.on("request", lambda request: requests.append(request.url))
     tab.goto(address)
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert tab.evaluate("[...document.querySelectorAll('svg')].every(s => s.clientHeight > 150)")
+    assert tab.evaluate("[...document.querySelectorAll('svg')].every(s => s.clientHeight > 80)")
+    # No table scrolls, neither wide ones on a wide screen nor the cards of a narrow one.
+    scrolls = "[...document.querySelectorAll('.scroll')].map(e => e.scrollWidth - e.clientWidth)"
+    assert set(tab.evaluate(scrolls)) <= {0}
+    # The answers, where there are any, are on the first screen.
+    answers = "[...document.querySelectorAll('.answer')].map(e => e.getBoundingClientRect().bottom)"
+    assert max(tab.evaluate(answers), default=0) < 900
     # Text has the ink of the page, on a ground of the scheme.
     ink = tab.evaluate("getComputedStyle(document.querySelector('svg text')).fill")
     assert ink == tab.evaluate("getComputedStyle(document.body).color")

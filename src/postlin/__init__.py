@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from postlin import datasets, likelihoods, rules, schedules
 from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.files import load, save
+from postlin.estimator.table import table_classifier
 from postlin.estimator.verification import Verification
 from postlin.exceptions import (
     CheckpointError,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from postlin.streaming.parquet import parquet
     from postlin.streaming.sources import stream
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CL",
@@ -55,6 +56,7 @@ __all__ = [
     "save",
     "schedules",
     "stream",
+    "table_classifier",
 ]
 
 

@@ -73,7 +73,8 @@ _TYPES: tuple[type, ...] = (
     kernels.WhiteKernel,
 )
 #: All types that a file may name beside those that skops knows to be harmless. The types of fits with
-#: inducing points and neighbours are given by name: their modules are imported only when needed.
+#: inducing points and neighbours, and the steps that read tables, are given by name: their modules are
+#: imported only when needed. A dtype is no more than the kind of an array's numbers.
 TRUSTED = frozenset(f"{t.__module__}.{t.__qualname__}" for t in _TYPES) | {
     "postlin.estimator.sparse_fit.SparseFit",
     "postlin.learning.sparse_model.SparseModel",
@@ -83,6 +84,12 @@ TRUSTED = frozenset(f"{t.__module__}.{t.__qualname__}" for t in _TYPES) | {
     "postlin.learning.local_model.LocalModel",
     "postlin.learning.local_training.GlobalFit",
     "postlin.streaming.sources.MappedSlice",
+    "postlin.tables.preparation.Numbers",
+    "postlin.tables.preparation.Texts",
+    "postlin.tables.preparation.Dates",
+    "postlin.tables.preparation.Standardised",
+    "postlin.tables.preparation.Whitening",
+    "numpy.dtype",
 }
 
 

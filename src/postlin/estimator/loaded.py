@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
+from sklearn.compose import ColumnTransformer
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.pipeline import Pipeline
 
@@ -35,6 +36,10 @@ _LARGEST = 1e100
 def check_model(model: GPClassifier | Pipeline, features: int | None) -> None:
     """Raise an error unless a fitted model predicts; ``features`` as ``transformed`` returns it."""
     classifier = model.steps[-1][1] if isinstance(model, Pipeline) else model
+    if _reads_tables(model):
+        from postlin.tables.checks import check_preparation
+
+        check_preparation(model)
     if features is not None:
         _require(transformed(model) == features, "its steps do not fit together")
     _check_labels(classifier)
@@ -56,10 +61,33 @@ def transformed(model: GPClassifier | Pipeline) -> int | None:
     try:
         n = int(model.n_features_in_)
         with warnings.catch_warnings(action="ignore"):  # about names of features
-            rows = np.asarray(model[:-1].transform(np.zeros((1, n))), float)
+            rows = np.asarray(model[:-1].transform(_blank(model, n)), float)
     except Exception:  # steps can be anything that takes other rows than numbers
         return None
     return n if rows.shape == (1, model[-1].n_features_in_) and np.isfinite(rows).all() else None
+
+
+def _reads_tables(model: GPClassifier | Pipeline) -> bool:
+    """Whether a pipeline begins with the steps of ``postlin.tables``, which need pandas."""
+    first = model.steps[0][1] if isinstance(model, Pipeline) else model
+    if not isinstance(first, ColumnTransformer):
+        return False
+    steps = [
+        step for _, branch, _ in first.transformers if isinstance(branch, Pipeline) for step in branch
+    ]
+    return any(type(step).__module__.startswith("postlin.tables") for step in steps)
+
+
+def _blank(model: Pipeline, n: int) -> Any:
+    """A row of zeros, or a row of a table in which every value is missing."""
+    if not _reads_tables(model):
+        return np.zeros((1, n))
+    from postlin.tables.checks import blank_row
+    from postlin.tables.preparation import columns_of
+
+    columns = columns_of(model)
+    assert columns is not None
+    return blank_row(columns)
 
 
 def _require(condition: object, problem: str) -> None:

@@ -50,7 +50,7 @@ def fit(
     data: inputs.Source,
     model: Annotated[Path, typer.Option(help="The file in which the model is saved.")] = _MODEL,
     target: inputs.Target = None,
-    method: Annotated[str, typer.Option(help=f"One of {inputs.METHODS_HELP}")] = "PPL",
+    method: Annotated[str, typer.Option(help=f"One of {inputs.METHODS_HELP}")] = "PL",
     likelihood: Annotated[str | None, typer.Option(help=f"One of {inputs.LIKELIHOODS_HELP}")] = None,
     multi_class: Annotated[str, typer.Option(help=f"One of {inputs.MULTI_CLASS_HELP}")] = "one_vs_rest",
     n_neighbors: large.Neighbours = None,

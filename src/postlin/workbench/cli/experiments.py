@@ -1,7 +1,9 @@
 """``postlin evaluate`` and ``postlin reproduce``: methods on folds of data, and the paper's results."""
 
 import shlex
+import sys
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +13,8 @@ import typer
 from postlin import datasets
 from postlin.workbench.cli import inputs, large, outputs
 from postlin.workbench.cli.progress import Folds, fitting
+from postlin.workbench.evaluation.comparison import conclude
+from postlin.workbench.evaluation.explanation import explain
 from postlin.workbench.evaluation.folds import (
     Data,
     EvaluationInterruptedError,
@@ -22,13 +26,20 @@ from postlin.workbench.evaluation.folds import (
     run,
     scale,
 )
-from postlin.workbench.evaluation.methods import LIKELIHOODS, METHODS, SMALL_VARIANCE, Protocol
-from postlin.workbench.evaluation.scores import Cell, Summary, group, summarise
+from postlin.workbench.evaluation.methods import (
+    DEFAULT_METHODS,
+    LIKELIHOODS,
+    METHODS,
+    SMALL_VARIANCE,
+    Protocol,
+)
+from postlin.workbench.evaluation.scores import Cell, Summary, cell_of, group, summarise
 from postlin.workbench.paper.results import PAPER, SETS, compare, timings
 from postlin.workbench.paper.synthetic import example
-from postlin.workbench.report import sections
+from postlin.workbench.report import paper, sections
 from postlin.workbench.report.drawing import standalone
 from postlin.workbench.report.page import Figure, Section, render
+from postlin.workbench.report.words import spoken
 
 #: Folds of the paper's cross-validation.
 _FOLDS = 10
@@ -43,7 +54,8 @@ def evaluate(
     methods: Annotated[
         str | None,
         typer.Option(
-            help=f"Some, separated by commas, of {inputs.METHODS_HELP} By default {', '.join(METHODS)}."
+            help=f"Some, separated by commas, of {inputs.METHODS_HELP} {inputs.BASELINES_HELP} "
+            f"By default {', '.join(DEFAULT_METHODS)} and the baselines."
         ),
     ] = None,
     likelihoods: Annotated[
@@ -81,10 +93,13 @@ def evaluate(
     source = inputs.read_data(data, target)
     rows = len(source.codes)
     size = large.large(n_neighbors, inducing, device, rows - -(-rows // folds))
-    chosen = inputs.choices(methods, likelihoods, multi_class, len(source.classes), size.option)
+    wanted, baselines = inputs.with_baselines(methods)
+    chosen = []
+    if wanted != "":
+        chosen = inputs.choices(wanted, likelihoods, multi_class, len(source.classes), size.option)
     _check_folds(source, folds)
     how = scaling or ("whiten" if data in datasets.NAMES else "standardise")
-    X = scale(source.X, how)  # first, so that data that cannot be whitened fail before any work
+    scale(source.X, how)  # first, so that data that cannot be whitened fail before any work
     tasks = [
         Task(
             source.name,
@@ -96,26 +111,31 @@ def evaluate(
             folds,
             scaling=how,
             multi_class=way,
-            n_neighbors=size.n_neighbors,
-            inducing=size.inducing,
-            device=size.device,
-            verify=verify or None,
+            verify=(verify or None) if likelihood else None,
+            **(size._asdict() if likelihood else {}),
         )
-        for method, likelihood, way in chosen
+        for method, likelihood, way in (*chosen, *baselines)
         for fold in range(folds)
     ]
     _try_to_write(out)
     large.check_room(source, tasks, jobs if dask is None else 1)
     if prospect := large.prospect(source, tasks, size, jobs, predicts=True):
         outputs.note(prospect)
-    results, summaries = _run(source.name, {source.name: source}, tasks, jobs, dask, out)
-    names = 2 if len(source.classes) == 2 else 3
-    title = f"{source.name}: {folds}-fold cross-validation"
-    outputs.print_table(title, *sections.summary_rows(summaries), text_columns=names)
+    results, summaries, failures = _run(source.name, {source.name: source}, tasks, jobs, dask, out)
+    conclusion = conclude(source, results)
+    outputs.print_conclusion(source, folds, conclusion, summaries)
     if out:
         outputs.write_results(out, summaries)
-        with fitting("report"):
-            page = sections.evaluation_page(source, summaries, results, X, local=not size.is_exact)
+        best = [task for task in results if cell_of(task) == conclusion.best]
+        with fitting("looking at the features"):
+            explanation = explain(source, best, jobs) if conclusion.best.method != "majority" else None
+        origin = sections.Origin(
+            shlex.join(["postlin", *sys.argv[1:]]),
+            datetime.now().astimezone().isoformat(" ", "minutes"),
+        )
+        page = sections.evaluation_page(
+            source, summaries, results, conclusion, explanation, origin, failures
+        )
         outputs.write_text(out / _REPORT, page)
         outputs.note(f"written: {out / _REPORT}, results.json, results.csv")
 
@@ -129,8 +149,8 @@ def _try_to_write(out: Path | None) -> None:
 
 def _run(
     what: str, data: dict[str, Data], tasks: list[Task], jobs: int, dask: str | None, out: Path | None
-) -> tuple[Results, dict[Cell, Summary]]:
-    """Run the folds that the folder does not hold yet, and summarise all of them."""
+) -> tuple[Results, dict[Cell, Summary], list[str]]:
+    """Run the folds that the folder does not hold yet, summarise all of them, and say which failed."""
     store = Store(out / _STORE if out else None)
     folds = Folds(data, jobs)
     try:
@@ -140,16 +160,27 @@ def _run(
         raise KeyboardInterrupt(_kept(what, data, stop.results, len(tasks), out)) from None
     for problem in store.problems:
         outputs.note(problem)
-    return results, {cell: summarise(part) for cell, part in group(results).items()}
+    failures = [
+        f"{spoken(task)} failed in fold {task.fold + 1} of {task.data}, and is scored without it: "
+        f"{reason}"
+        for task, reason in store.failures.items()
+    ]
+    for failure in failures:
+        outputs.note(failure)
+    return results, {cell: summarise(part) for cell, part in group(results).items()}, failures
 
 
 def _kept(what: str, data: dict[str, Data], results: Results, total: int, out: Path | None) -> str:
     """Show the scores of the finished folds, keep these, and say where and how to go on."""
     if not results:
         return "interrupted before the first fold ended: there is nothing to keep."
-    summaries = {cell: summarise(part) for cell, part in group(results).items()}
-    title = f"{what}: the {len(results)} of {total} folds that were finished"
-    outputs.print_table(title, *sections.summary_rows(summaries), text_columns=3)
+    scores = {cell: summarise(part) for cell, part in group(results).items()}
+    rows = [
+        [cell.data, spoken(cell), str(s.folds), f"{s.error.mean:.4f}", f"{s.nlpd.mean:.4f}"]
+        for cell, s in scores.items()
+    ]
+    header = ["data", "method", "finished folds", "error", "log-loss"]
+    outputs.print_table(f"{what}, as far as it went", header, rows)
     folder = out
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="postlin-"))
@@ -251,18 +282,21 @@ def _table(
 ) -> list[Section]:
     """Run the folds, print and write their scores, and return the sections of the report."""
     data = {name: inputs.built_in(name) for name in dict.fromkeys(task.data for task in tasks)}
-    results, summaries = _run("Table I", data, tasks, jobs, dask, out)
+    results, summaries, _ = _run("Table I", data, tasks, jobs, dask, out)
     table = compare(summaries)
-    title = f"Table I: ours (the paper's, difference), protocol {protocol}"
-    outputs.print_table(title, *sections.comparison_rows(table, seeds))
+    outputs.console.print(
+        f"Table I, protocol {protocol}: our errors in per cent, and behind them the difference from "
+        "the paper's in percentage points.\n"
+    )
+    for likelihood, header, rows in paper.in_the_terminal(table, seeds):
+        outputs.print_table(likelihood, header, rows, text_columns=1)
     outputs.write_results(out, summaries)
     shown, likelihood = data.get("crab", next(iter(data.values()))), tasks[0].likelihood
     drawn = {t: r for t, r in results.items() if (t.data, t.likelihood) == (shown.name, likelihood)}
-    cell = Cell(shown.name, "PPL", likelihood)
     return [
-        sections.table_section(table, protocol, seeds),
-        sections.curves_section(shown, drawn),
-        sections.inference_section(shown, datasets.whiten(shown.X), [cell]),
+        paper.table_section(table, protocol, seeds),
+        paper.curves_section(shown, drawn),
+        paper.inference_section(shown, datasets.whiten(shown.X), likelihood),
     ]
 
 
@@ -270,7 +304,7 @@ def _synthetic(out: Path) -> Section:
     found = example()
     outputs.console.print(f"PL converges to ({found.mean[0]:.4f}, {found.mean[1]:.4f})")
     outputs.print_table("Plain EP", ["order", "what happens"], [[k, v] for k, v in found.ep.items()])
-    section = sections.synthetic_section(found)
+    section = paper.synthetic_section(found)
     picture = section.items[0]
     assert isinstance(picture, Figure)
     outputs.write_text(out / "synthetic.svg", standalone(picture.svg, picture.alt))
@@ -282,4 +316,4 @@ def _timing(protocol: Protocol) -> Section:
         found = timings(protocol)
     rows = [[t.method, f"{t.seconds:.2f}", f"{t.paper:.1f}"] for t in found]
     outputs.print_table("Seconds per fit on crab, probit", ["method", "ours", "paper"], rows, 1)
-    return sections.timing_section(found, protocol)
+    return paper.timing_section(found, protocol)

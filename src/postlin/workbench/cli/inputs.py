@@ -13,13 +13,15 @@ import typer
 
 from postlin import datasets
 from postlin._typing import Array
+from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.folds import Data
 from postlin.workbench.evaluation.methods import (
     ALL_METHODS,
+    DEFAULT_METHODS,
     JOINT_METHODS,
     LIKELIHOODS,
     LOCAL_METHODS,
-    METHODS,
+    RULES,
     SOFTMAX,
     STRATEGIES,
     MultiClass,
@@ -41,8 +43,13 @@ Target = Annotated[
     str | None, typer.Option(help="The column that holds the class; by default the last one.")
 ]
 METHODS_HELP = (
-    "L (Laplace), PEP and SEP (EP, parallel and sequential), PPL and SPL (posterior linearisation), "
-    "PCL and SCL (cavity linearisation); joint fits can use L and PPL."
+    "PL (posterior linearisation), EP (expectation propagation), CL (cavity linearisation) and L "
+    "(Laplace's method). PPL, SPL, PEP, SEP, PCL and SCL are the same with a parallel or sequential "
+    "schedule, as the paper calls them; joint fits can use PL and L."
+)
+BASELINES_HELP = (
+    "The baselines are majority (the class frequencies), logistic (logistic regression) and boosting "
+    "(gradient-boosted trees), by scikit-learn on the same folds."
 )
 LIKELIHOODS_HELP = "probit (the default), logit and noisy_threshold; joint fits use softmax."
 MULTI_CLASS_HELP = (
@@ -77,7 +84,7 @@ class Choice(NamedTuple):
     """A method, its likelihood, and its strategy for many classes (None for two classes)."""
 
     method: str
-    likelihood: str
+    likelihood: str  # empty for baselines
     multi_class: MultiClass | None
 
 
@@ -101,9 +108,18 @@ def combinations(
     ]
     if not pairs:
         raise BadInputError(
-            "L cannot use noisy_threshold, whose gradient is zero almost everywhere: use PPL or PEP."
+            "L cannot use noisy_threshold, whose gradient is zero almost everywhere: use PL or EP."
         )
     return pairs
+
+
+def with_baselines(methods: str | None) -> tuple[str | None, list[Choice]]:
+    """The other methods, None for the default ones and "" for none, and the baselines asked for."""
+    if methods is None:
+        return None, [Choice(name, "", None) for name in BASELINES]
+    named = parse(methods, (*ALL_METHODS, *BASELINES), "--methods")
+    others = ",".join(name for name in named if name not in BASELINES)
+    return others, [Choice(name, "", None) for name in named if name in BASELINES]
 
 
 def choices(
@@ -115,14 +131,14 @@ def choices(
 ) -> list[Choice]:
     """What the options ask for, given the number of classes.
 
-    The default is the paper's methods with probit. ``only`` is an option that parallel methods for two
-    classes alone have; with it the default is PPL.
+    The default is PL, EP and CL with probit, and PL alone jointly. ``only`` is an option that parallel
+    methods for two classes alone have; with it the default is PL.
     """
     wanted = parse(multi_class, STRATEGIES, "--multi-class")
     if only is not None:
-        methods = methods or "PPL"
+        methods = methods or "PL"
         if set(parse(methods, ALL_METHODS, "--methods")) - set(LOCAL_METHODS):
-            raise BadInputError(f"with {only} the methods are {', '.join(LOCAL_METHODS)}.")
+            raise BadInputError(f"with {only} the methods are {', '.join(RULES)}.")
         if n_classes > 2 and "joint" in wanted:
             raise BadInputError(
                 f"with {only} many classes are split into binary problems: use --multi-class "
@@ -133,7 +149,7 @@ def choices(
     binary = [strategy for strategy in strategies if strategy != "joint"]
     found = []
     if binary:
-        pairs = combinations(methods or ",".join(METHODS), likelihoods or "probit")
+        pairs = combinations(methods or ",".join(DEFAULT_METHODS), likelihoods or "probit")
         found = [Choice(*pair, strategy) for strategy in binary for pair in pairs]
     if "joint" in strategies:
         found += [Choice(m, SOFTMAX, "joint") for m in _joint(methods, likelihoods, not binary)]
@@ -142,13 +158,13 @@ def choices(
 
 def _joint(methods: str | None, likelihoods: str | None, alone: bool) -> list[str]:
     """The methods to use jointly; unsuitable ones are an error if joint is the only strategy."""
-    named = list(JOINT_METHODS) if methods is None else parse(methods, ALL_METHODS, "--methods")
+    named = ["PL"] if methods is None else parse(methods, ALL_METHODS, "--methods")
     usable = [method for method in named if method in JOINT_METHODS]
     others = [method for method in named if method not in JOINT_METHODS]
     if others and (alone or not usable):
         raise BadInputError(
             f"{' and '.join(others)} cannot treat all classes jointly: with --multi-class joint "
-            f"use {' or '.join(JOINT_METHODS)}, or use --multi-class one_vs_rest."
+            f"use PL or L, or use --multi-class one_vs_rest."
         )
     if alone and likelihoods is not None:
         raise BadInputError(

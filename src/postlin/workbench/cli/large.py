@@ -112,7 +112,8 @@ def prospect(data: Data, tasks: list[Task], how: Large, jobs: int, *, predicts: 
 
     With ``predicts`` they are the folds of an evaluation, and else fits on all rows.
     """
-    if not tasks:
+    models = [task for task in tasks if task.likelihood]  # and no baselines
+    if not models:
         return None
     forecast = seconds_of_folds({data.name: data}, whole=not predicts)
     jobs = min(jobs, len(tasks))
@@ -120,8 +121,8 @@ def prospect(data: Data, tasks: list[Task], how: Large, jobs: int, *, predicts: 
     many = len(data.codes) > MANY_ROWS and how.is_exact
     if seconds < _LONG and not many:
         return None
-    what = f"{len(tasks)} fits" if len(tasks) > 1 else "a fit"
-    rows = round(forecast.rows(tasks[0]))
+    what = f"{len(models)} fits" if len(models) > 1 else "a fit"
+    rows = round(forecast.rows(models[0]))
     kind = "exact inference" if how.is_exact else f"{how.option} {how.n_neighbors or how.inducing}"
     text = f"{what} on {rows:,} rows by {kind} will take about {in_words(seconds)}"
     if jobs > 1:
@@ -130,10 +131,10 @@ def prospect(data: Data, tasks: list[Task], how: Large, jobs: int, *, predicts: 
         text += " without the device, which the progress takes into account"
     if not many:
         return text + "."
-    folds = len({(task.seed, task.fold) for task in tasks})
-    each = " a method" if len(tasks) > folds else ""
-    near = forecast.by(tasks[0], n_neighbors="auto") * folds / jobs
-    sparse = forecast.by(tasks[0], inducing=_POINTS) * folds / jobs
+    folds = len({(task.seed, task.fold) for task in models})
+    each = " a method" if len(models) > folds else ""
+    near = forecast.by(models[0], n_neighbors="auto") * folds / jobs
+    sparse = forecast.by(models[0], inducing=_POINTS) * folds / jobs
     return (
         f"{text}, which grows as the cube of the rows. Faster: --n-neighbors auto (about "
         f"{in_words(near)}{each}; seldom less accurate), --inducing {_POINTS} (about "

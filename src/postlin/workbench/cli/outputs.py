@@ -19,11 +19,14 @@ import postlin
 from postlin._files import reason, try_to_write, write_atomically
 from postlin.estimator.verification import Verification
 from postlin.workbench.cli.inputs import BadInputError, shortened
+from postlin.workbench.evaluation.comparison import Conclusion
+from postlin.workbench.evaluation.folds import Data
 from postlin.workbench.evaluation.scores import COLUMNS, GAPS, Cell, Summary
+from postlin.workbench.report import words
 
 #: Tables go to standard output, remarks to standard error; results for programs go to files. Where the
-#: output is not a terminal, tables are wide enough for their numbers.
-console = Console(width=None if sys.stdout.isatty() else 160)
+#: output is not a terminal, it has 80 columns.
+console = Console(width=None if sys.stdout.isatty() else 80)
 notes = Console(stderr=True)
 
 #: The characters with which a text begins that spreadsheets may execute, and the one that marks them.
@@ -36,10 +39,25 @@ def print_table(title: str, header: list[str], rows: list[list[str]], text_colum
     table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD)
     for k, name in enumerate(header):
         text = k < text_columns
-        table.add_column(name, justify="left" if text else "right", no_wrap=text)
+        table.add_column(name, justify="left" if text else "right", no_wrap=not text)
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)
+
+
+def print_conclusion(
+    data: Data, folds: int, conclusion: Conclusion, summaries: dict[Cell, Summary]
+) -> None:
+    """Print the table of methods and, in sentences, what follows from it."""
+    print_table(
+        f"{data.name}: {folds}-fold cross-validation, the best method first",
+        *words.score_rows(conclusion, summaries),
+        text_columns=1,
+    )
+    if any(summary.probability_gap for summary in summaries.values()):
+        print_table("Distance from the exact posterior", *words.gap_rows(summaries), text_columns=1)
+    for sentence in words.sentences(data, conclusion):
+        console.print(sentence, markup=False, highlight=False)
 
 
 def note(text: str) -> None:
@@ -122,12 +140,14 @@ def write_results(folder: Path, summaries: dict[Cell, Summary]) -> None:
     """Write ``results.json`` and ``results.csv``, which hold every score with its standard error."""
     records = []
     for cell, summary in summaries.items():
-        record: dict[str, object] = {k: v for k, v in cell._asdict().items() if v is not None}
+        record: dict[str, object] = {k: v for k, v in cell._asdict().items() if v}
         for name in (*COLUMNS, *GAPS):
             score = getattr(summary, name)
             if score is None:
                 continue
             record |= {name: score.mean, f"{name}_se": score.error}
-        records.append(record | {"converged": summary.converged, "folds": summary.folds})
+        if summary.converged is not None:
+            record["converged"] = summary.converged
+        records.append(record | {"folds": summary.folds})
     write_text(folder / "results.json", json.dumps(records, indent=1) + "\n")
     write_text(folder / "results.csv", as_csv(pd.DataFrame(records)))

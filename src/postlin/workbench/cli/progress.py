@@ -11,7 +11,7 @@ from postlin.workbench.cli import outputs
 from postlin.workbench.evaluation.folds import Data, Report, Task
 from postlin.workbench.evaluation.forecast import seconds_of_folds
 from postlin.workbench.evaluation.monitor import Board
-from postlin.workbench.report.sections import spoken
+from postlin.workbench.report.words import spoken
 
 #: Seconds between two looks for a line on a terminal.
 _LIVE = 0.5

@@ -3,6 +3,7 @@
 The store is a file with one line of JSON for every finished fold. A run that was interrupted or killed
 goes on from there. Every line carries a fingerprint of all that its result depends on (version, data,
 settings), so that outdated results are never used, and a checksum, so that damaged ones are not either.
+A fold that fails does not stop the others, and is not stored: the next run tries it again.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
+import sklearn
 from joblib import Parallel, delayed, parallel_config
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
@@ -29,11 +31,14 @@ from postlin._typing import Array
 from postlin.datasets import whiten
 from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.verifying import check_verifiable
+from postlin.workbench.evaluation.baselines import BASELINES, make_baseline
 from postlin.workbench.evaluation.methods import SMALL_VARIANCE, MultiClass, Protocol, make_classifier
 from postlin.workbench.evaluation.monitor import Board, Desk
 
 Scaling = Literal["whiten", "standardise", "none"]
 
+#: What a line of a store holds; raised when that changes, so that lines of earlier forms are not used.
+_FORMAT = 2
 #: The seconds in which a Dask scheduler must answer.
 _PATIENCE = 10
 
@@ -55,7 +60,7 @@ class Task:
 
     data: str
     method: str
-    likelihood: str
+    likelihood: str = ""  # empty for baselines
     protocol: Protocol = "converged"
     seed: int = 0
     fold: int = 0
@@ -76,7 +81,7 @@ class Task:
 
 @dataclass(frozen=True)
 class FoldResult:
-    """Predictions on the held-out rows, and how the fit went.
+    """Predictions on the held-out rows, and how the fit went; baselines have no evidence.
 
     ``p`` holds the probabilities of all classes for every row, or with two classes only that of the
     second. Where many classes are split into binary problems, the evidence and its trace are means
@@ -86,9 +91,9 @@ class FoldResult:
 
     y: list[int]
     p: list[float] | list[list[float]]
-    log_evidence: float
+    log_evidence: float | None
     seconds: float
-    converged: bool
+    converged: bool | None
     theta: list[float]
     trace: list[float]
     evidence_gap: float | None = None
@@ -147,8 +152,7 @@ def run_fold(data: Data, task: Task) -> FoldResult:
             "another."
         )
     X = scale(data.X, task.scaling, train)
-    settings = task.protocol, task.small_variance, task.multi_class, task.n_neighbors
-    model = make_classifier(task.method, task.likelihood, *settings, task.inducing, task.device)
+    model = make_model(task)
     start = time.perf_counter()
     with warnings.catch_warnings(action="ignore"):  # ``converged`` tells what the warnings would
         model.fit(X[train], data.codes[train])
@@ -157,13 +161,31 @@ def run_fold(data: Data, task: Task) -> FoldResult:
     return FoldResult(
         y=data.codes[test].tolist(),
         p=(p[:, 1] if p.shape[1] == 2 else p).tolist(),
-        log_evidence=float(model.log_marginal_likelihood_value_),
         seconds=seconds,
-        converged=bool(model.converged_),
-        theta=model.kernel_.theta.tolist(),
-        trace=_mean_trace([[float(v) for _, v in f.evidence_path_] for f in model._estimators]),
-        **(_gaps(model, X[test], task) if task.verify else {}),
+        **(_learned(model, X[test], task) if isinstance(model, GPClassifier) else _NOTHING_LEARNED),
     )
+
+
+def make_model(task: Task) -> Any:
+    """The unfitted classifier of a task."""
+    if task.method in BASELINES:
+        return make_baseline(task.method)
+    settings = task.protocol, task.small_variance, task.multi_class, task.n_neighbors
+    return make_classifier(task.method, task.likelihood, *settings, task.inducing, task.device)
+
+
+def _learned(model: GPClassifier, X: Array, task: Task) -> dict[str, Any]:
+    """The evidence and how the search for it went, and the gaps of verified fits at the rows X."""
+    return {
+        "log_evidence": float(model.log_marginal_likelihood_value_),
+        "converged": bool(model.converged_),
+        "theta": model.kernel_.theta.tolist(),
+        "trace": _mean_trace([[float(v) for _, v in f.evidence_path_] for f in model._estimators]),
+    } | (_gaps(model, X, task) if task.verify else {})
+
+
+#: What a fit of a baseline has in place of an evidence.
+_NOTHING_LEARNED: dict[str, Any] = {"log_evidence": None, "converged": None, "theta": [], "trace": []}
 
 
 def _gaps(model: GPClassifier, X: Array, task: Task) -> dict[str, float]:
@@ -188,7 +210,10 @@ def _mean_trace(traces: list[list[float]]) -> list[float]:
 
 def fingerprint(data: Data, task: Task) -> str:
     """A digest of everything that the result of a task depends on."""
-    about = json.dumps([postlin.__version__, task.as_dict()], sort_keys=True).encode()
+    versions = [_FORMAT, postlin.__version__]
+    if task.method in BASELINES:
+        versions.append(sklearn.__version__)
+    about = json.dumps([*versions, task.as_dict()], sort_keys=True).encode()
     return hashlib.sha256(about + data.X.tobytes() + data.codes.tobytes()).hexdigest()
 
 
@@ -196,9 +221,10 @@ def _result(record: dict[str, Any]) -> FoldResult:
     """The result in a line of a store; raise an error unless it is what ``run_fold`` returns."""
     result = FoldResult(**record["result"])
     p, y = np.array(result.p), np.array(result.y, int)
-    numbers = [result.log_evidence, result.seconds, *result.theta, *result.trace]
-    numbers += [gap for gap in (result.evidence_gap, result.probability_gap) if gap is not None]
-    whole = p.shape[:1] == y.shape == (len(y),) and isinstance(result.converged, bool)
+    numbers = [result.seconds, *result.theta, *result.trace]
+    optional = result.log_evidence, result.evidence_gap, result.probability_gap
+    numbers += [value for value in optional if value is not None]
+    whole = p.shape[:1] == y.shape == (len(y),) and isinstance(result.converged, bool | None)
     known = p.dtype == float and ((p >= 0) & (p <= 1)).all()  # text that is a number is damaged, too
     if not (whole and known and all(isinstance(value, float) for value in numbers)):
         raise ValueError
@@ -215,6 +241,8 @@ class Store:
         self.get = self._known.get
         #: What went wrong with the file, each a sentence; the results are right all the same.
         self.problems: list[str] = []
+        #: Why the folds failed that have no result.
+        self.failures: dict[Task, str] = {}
         content = path.read_bytes() if path is not None and path.exists() else b""
         whole = content.rfind(b"\n") + 1
         #: Where a line begins that a kill has cut short, if the file ends in one.
@@ -270,7 +298,8 @@ def run(
     """The results of all tasks, in their order; those in the store are not computed again.
 
     ``dask`` is the address of a scheduler whose workers are used in place of local processes. On the
-    ``board``, which is made for the tasks that are to be computed, all of them report.
+    ``board``, which is made for the tasks that are to be computed, all of them report. Failed tasks
+    have no result, but a reason in ``store.failures``; if all fail, the first failure is raised.
     """
     keys = {task: fingerprint(data[task.data], task) for task in tasks}
     results = {task: stored for task in tasks if (stored := store.get(keys[task])) is not None}
@@ -292,20 +321,32 @@ def run(
             for task, result, seconds in finished:
                 if shown is not None:
                     shown.ended(task, seconds)
-                store.add(keys[task], task, result)
-                results[task] = result
-                report(len(results), len(tasks), task)
+                if isinstance(result, FoldResult):
+                    store.add(keys[task], task, result)
+                    results[task] = result
+                else:
+                    store.failures[task] = result
+                report(len(results) + len(store.failures), len(tasks), task)
         except KeyboardInterrupt:
             known = {task: results[task] for task in tasks if task in results}
             raise EvaluationInterruptedError(known) from None
-    return {task: results[task] for task in tasks}
+    if store.failures and not results:
+        raise ValueError(next(iter(store.failures.values())))
+    return {task: results[task] for task in tasks if task in results}
 
 
-def _run_on_one_thread(data: Data, task: Task, desk: Desk | None) -> tuple[Task, FoldResult, float]:
+def _run_on_one_thread(
+    data: Data, task: Task, desk: Desk | None
+) -> tuple[Task, FoldResult | str, float]:
+    """The result of a task, or why there is none: one method may fail where another does not."""
     began = time.perf_counter()
     with threadpool_limits(1, user_api="blas"), nullcontext() if desk is None else desk.reported():
-        result = run_fold(data, task)
-    return task, result, time.perf_counter() - began
+        found: FoldResult | str
+        try:
+            found = run_fold(data, task)
+        except (ValueError, ArithmeticError, MemoryError) as error:
+            found = " ".join(str(error).split()) or type(error).__name__
+    return task, found, time.perf_counter() - began
 
 
 def _client(address: str) -> AbstractContextManager[object]:

@@ -6,12 +6,15 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from postlin.learning import forecast
+from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.folds import Data, Task
 
 #: The free parameters of the default kernel, and of those that neighbours compare beside length scales.
 _FREE = 2
 #: The kernels that neighbours compare.
 _KERNELS = 3
+#: Seconds of a baseline for each row.
+_BASELINE = 2e-4
 #: Seconds of a prediction from neighbours, in factorisations of 1,000 rows.
 _NEAR = 0.05
 
@@ -41,7 +44,7 @@ class Forecast:
     def size(self, task: Task) -> float:
         """The number of rows of the largest matrix, which is 0 where inference is not exact."""
         n_classes, train = len(self._data[task.data].classes), self.rows(task)
-        if task.n_neighbors is not None or task.inducing is not None:
+        if task.method in BASELINES or task.n_neighbors is not None or task.inducing is not None:
             return 0.0
         if task.multi_class == "joint":
             return train * (n_classes - 1)
@@ -58,6 +61,8 @@ class Forecast:
 
     def __call__(self, task: Task) -> float:
         """The seconds that a fold will take."""
+        if task.method in BASELINES:
+            return _BASELINE * self.rows(task)
         if task.multi_class == "joint":
             return self._search(self.size(task), forecast.OF_JOINT)
         problems, rows = self._binary(task)

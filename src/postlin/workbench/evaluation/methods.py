@@ -11,16 +11,20 @@ from postlin.schedules import Parallel, Sequential
 Protocol = Literal["converged", "paper"]
 MultiClass = Literal["one_vs_rest", "one_vs_one", "joint"]
 
-#: The paper's methods, and all: those on request are parallel and sequential cavity linearisation.
+#: The paper's methods, whose names begin with P for the parallel and S for the sequential schedule, and
+#: all: a rule alone takes the default schedule, which is the parallel one.
 METHODS = ("L", "PEP", "SEP", "PPL", "SPL")
-ALL_METHODS = (*METHODS, "PCL", "SCL")
+RULES = ("PL", "EP", "CL", "L")
+ALL_METHODS = (*RULES, "PPL", "SPL", "PEP", "SEP", "PCL", "SCL")
+#: The rules that are worth comparing: Laplace's method is less accurate than each of them.
+DEFAULT_METHODS = ("PL", "EP", "CL")
 LIKELIHOODS = ("probit", "logit", "noisy_threshold")
 STRATEGIES: tuple[MultiClass, ...] = get_args(MultiClass)
 
 #: The methods that can predict from neighbours, whose small problems are solved together.
-LOCAL_METHODS = ("L", "PEP", "PPL", "PCL")
+LOCAL_METHODS = (*RULES, "PPL", "PEP", "PCL")
 #: The methods that can treat all classes jointly, and the likelihood that they then use.
-JOINT_METHODS, SOFTMAX = ("L", "PPL"), "softmax"
+JOINT_METHODS, SOFTMAX = ("PL", "L", "PPL"), "softmax"
 
 #: The "small positive number" to which the paper sets EP's negative site variances.
 SMALL_VARIANCE = 1e-2

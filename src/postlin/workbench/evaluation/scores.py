@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from postlin._typing import Array
-from postlin.workbench.evaluation.folds import FoldResult, Results
+from postlin.workbench.evaluation.folds import FoldResult, Results, Task
 
 _BINS, _RESAMPLES = 10, 200
 
@@ -35,7 +35,7 @@ class Cell(NamedTuple):
 
     data: str
     method: str
-    likelihood: str
+    likelihood: str = ""  # empty for baselines
     multi_class: str | None = None  # None for two classes
 
 
@@ -47,9 +47,9 @@ class Summary:
     nlpd: Score
     brier: Score
     calibration: Score
-    log_evidence: Score
+    log_evidence: Score | None  # None for baselines, as is the number of converged fits
     seconds: Score
-    converged: int
+    converged: int | None
     folds: int
     evidence_gap: Score | None = None  # to the exact posterior, where all folds were verified
     probability_gap: Score | None = None
@@ -58,7 +58,7 @@ class Summary:
 #: The scores of a summary, in the order in which tables show them, with headings.
 COLUMNS = {
     "error": "error",
-    "nlpd": "NLPD",
+    "nlpd": "log-loss",
     "brier": "Brier",
     "calibration": "calibration error",
     "log_evidence": "log evidence",
@@ -144,11 +144,16 @@ def class_scores(y: Array, p: Array) -> list[ClassScore]:
     ]
 
 
+def cell_of(task: Task) -> Cell:
+    """The row of the table to which the result of a task belongs."""
+    return Cell(task.data, task.method, task.likelihood, task.multi_class)
+
+
 def group(results: Results) -> dict[Cell, Results]:
     """Results by cell, in the order in which the cells first occur."""
     cells: dict[Cell, Results] = defaultdict(dict)
     for task, result in results.items():
-        cells[Cell(task.data, task.method, task.likelihood, task.multi_class)][task] = result
+        cells[cell_of(task)][task] = result
     return dict(cells)
 
 
@@ -170,16 +175,21 @@ def summarise(folds: Results) -> Summary:
         nlpd=mean(negative_log_density),
         brier=mean(brier),
         calibration=calibration_score(*event(*pooled(folds))),
-        log_evidence=_over_seeds(folds, lambda r: r.log_evidence),
+        log_evidence=_where_known(folds, "log_evidence"),
         seconds=_over_seeds(folds, lambda r: r.seconds),
-        converged=sum(r.converged for r in folds.values()),
+        converged=_number_converged(folds),
         folds=len(folds),
-        **{name: gap for name in GAPS if (gap := _gap(folds, name)) is not None},
+        **{name: gap for name in GAPS if (gap := _where_known(folds, name)) is not None},
     )
 
 
-def _gap(folds: Results, name: str) -> Score | None:
-    """The mean gap to the exact posterior, if all folds were verified."""
+def _number_converged(folds: Results) -> int | None:
+    known = [result.converged for result in folds.values() if result.converged is not None]
+    return sum(known) if known else None
+
+
+def _where_known(folds: Results, name: str) -> Score | None:
+    """The mean of a value that some methods lack, or whose folds were not all verified."""
     if any(getattr(result, name) is None for result in folds.values()):
         return None
     return _over_seeds(folds, lambda result: float(getattr(result, name)))

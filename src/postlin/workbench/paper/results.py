@@ -56,14 +56,9 @@ class Comparison(NamedTuple):
         return self.ours.mean - self.paper
 
     @property
-    def in_points(self) -> float | None:
-        """The difference as a number of data points."""
-        return None if self.points is None else self.difference * self.points
-
-    @property
-    def in_standard_errors(self) -> float | None:
-        """The difference in units of our standard error."""
-        return self.difference / self.ours.error if self.ours.error else None
+    def in_percentage_points(self) -> float:
+        """The difference in percentage points."""
+        return 100 * self.difference
 
 
 #: Table I by (likelihood, method): comparisons in the order of SETS, then that of the average.

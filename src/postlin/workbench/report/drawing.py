@@ -11,9 +11,11 @@ from contextlib import contextmanager
 import matplotlib.style
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
 
-from postlin.plotting.common import INK, Style
+from postlin.plotting.common import INK, Style, look
 
 #: Inches. All figures have one width, so that text has one size on the page.
 _WIDTH = 4.4
@@ -93,6 +95,22 @@ def sheet(height: float) -> Iterator[Sheet]:
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # the same SVG at every run
         drawn.canvas.savefig(buffer, format="svg", metadata=nothing)
     drawn.svg = _clean(buffer.getvalue())
+
+
+def shades(colour: str, low: float, high: float) -> LinearSegmentedColormap:
+    """Return a colour of rising opacity, which suits a light and a dark page."""
+    return LinearSegmentedColormap.from_list("shades", [to_rgba(colour, low), to_rgba(colour, high)])
+
+
+def line(k: int, **more: object) -> Style:
+    """Return how the curve of index ``k`` is drawn."""
+    colour, marker, _, dashes = look(k)
+    return {"color": colour, "linestyle": dashes, "marker": marker} | more
+
+
+def handles(n: int, *, markers: bool = False) -> list[Line2D]:
+    """Return what stands for ``n`` curves in a legend."""
+    return [Line2D([], [], **line(k, markersize=4.5 if markers else 0)) for k in range(n)]
 
 
 def embed(text: str, prefix: str, alt: str) -> str:

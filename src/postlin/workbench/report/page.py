@@ -2,16 +2,22 @@
 
 from dataclasses import dataclass
 from itertools import groupby
+from typing import ClassVar, TypeAlias
 
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from postlin.workbench.report.drawing import embed, plain
 
+#: Tables with more columns become a card for each row on narrow screens.
+_NARROW = 3
+
 
 @dataclass(frozen=True)
 class Figure:
     """A drawing, a description of it for those who cannot see it, and a caption."""
+
+    kind: ClassVar[str] = "figures"
 
     svg: str
     alt: str
@@ -29,26 +35,46 @@ class Table:
     The first ``text_columns`` columns are text, the others numbers, which are right-aligned.
     """
 
+    kind: ClassVar[str] = "tables"
+
     header: list[str]
     rows: list[list[str]]
     caption: str
     marked: frozenset[tuple[int, int]] = frozenset()
     text_columns: int = 1
 
+    @property
+    def stacked(self) -> bool:
+        """Whether each row becomes a card where the screen is narrow."""
+        return len(self.header) > _NARROW
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question, its answer in a few words, and what is behind it in sentences."""
+
+    kind: ClassVar[str] = "answers"
+
+    question: str
+    answer: str
+    sentences: list[str]
+
+
+Item: TypeAlias = Figure | Table | Answer
+
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, paragraphs of plain text, and figures and tables in their order."""
+    """A heading, paragraphs of plain text, and figures, tables and answers in their order."""
 
     title: str
     paragraphs: list[str]
-    items: list[Figure | Table]
+    items: list[Item]
 
     @property
-    def blocks(self) -> list[tuple[bool, list[Figure | Table]]]:
-        """The items in runs of figures (True), which stand side by side, and of tables (False)."""
-        runs = groupby(self.items, lambda item: isinstance(item, Figure))
-        return [(are_figures, list(run)) for are_figures, run in runs]
+    def blocks(self) -> list[tuple[str, list[Item]]]:
+        """The items in runs of one kind: figures and answers stand side by side, tables do not."""
+        return [(kind, list(run)) for kind, run in groupby(self.items, lambda item: item.kind)]
 
 
 def render(title: str, lead: str, sections: list[Section], footer: str) -> str:

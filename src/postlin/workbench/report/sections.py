@@ -1,188 +1,334 @@
-"""The pages of ``postlin evaluate``, for any number of classes, and of ``postlin reproduce``."""
+"""The report of ``postlin evaluate``: what it concludes first, and then what stands behind it."""
 
-import warnings
-from functools import partial
+import hashlib
+import platform
+from typing import NamedTuple
 
 import numpy as np
+import sklearn
 
 import postlin
-from postlin._typing import Array
-from postlin.plotting import EvidenceDisplay
-from postlin.workbench.evaluation import diagnostics, scores
-from postlin.workbench.evaluation.folds import Data, Results, Task
-from postlin.workbench.evaluation.methods import LIKELIHOODS, SOFTMAX, STRATEGIES, make_classifier
-from postlin.workbench.evaluation.scores import COLUMNS, GAPS, Cell, Score, Summary, group, pooled
-from postlin.workbench.paper.results import PAPER, SETS, Comparison, TableI, Timing
-from postlin.workbench.paper.synthetic import Example
-from postlin.workbench.report import figures
+from postlin.workbench.evaluation import scores
+from postlin.workbench.evaluation.baselines import BASELINES
+from postlin.workbench.evaluation.comparison import Conclusion, Mistake
+from postlin.workbench.evaluation.explanation import Explanation
+from postlin.workbench.evaluation.folds import Data, Results
+from postlin.workbench.evaluation.scores import COLUMNS, GAPS, Cell, Summary, group
+from postlin.workbench.report import features, inference, predictions, words
 from postlin.workbench.report.drawing import count, listing, number, short
-from postlin.workbench.report.page import Figure, Section, Table, render
+from postlin.workbench.report.page import Answer, Item, Section, Table, render
+from postlin.workbench.report.words import SHORT, called, names_of, percent, with_error
 
 FOOTER = f"Made by postlin {postlin.__version__}. One file, no network, no scripts."
-#: Likelihoods and multi-class strategies as tables name them.
-SHORT = {name: name.replace("_", " ") for name in (*LIKELIHOODS, SOFTMAX, *STRATEGIES)}
 #: Decimals of the scores that are not shown with three.
 _DECIMALS = {"log_evidence": 1, "seconds": 2, "evidence_gap": 2}
-#: Up to this many classes have a curve of their own, those with most rows first, and up to this many
-#: are named in the text; the longest name of a class in a legend.
-_CURVES, _NAMED, _LONGEST = 8, 8, 21
-#: Cells that differ from the paper by more than this are marked.
-_DIFFERENT = 0.015
-_TOL = 1e-8
+#: The most curves in a figure, wrong rows in a table, classes named in the text, and letters of a class
+#: in a legend.
+_CURVES, _WRONG, _NAMED, _LONGEST = 6, 20, 8, 21
 
 
-def spoken(about: Cell | Task) -> str:
-    """Return method, likelihood and multi-class strategy, such as 'PPL probit, one vs rest'."""
-    name = f"{about.method} {SHORT[about.likelihood]}"
-    return name if about.multi_class is None else f"{name}, {SHORT[about.multi_class]}"
+class Origin(NamedTuple):
+    """Where a report comes from: the command line, and when it was made."""
 
-
-def with_error(score: Score, decimals: int = 3) -> str:
-    """Return a score and its standard error, such as '0.045 ± 0.012'."""
-    text = f"{score.mean:.{decimals}f}"
-    return text if score.error is None else f"{text} ± {score.error:.{decimals}f}"
-
-
-def summary_rows(summaries: dict[Cell, Summary]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the table of scores, with strategies if there are many classes."""
-    many = any(cell.multi_class for cell in summaries)
-    gaps = [name for name in GAPS if any(getattr(s, name) is not None for s in summaries.values())]
-    header = ["method", "likelihood", *(["multi-class"] if many else []), *COLUMNS.values()]
-    header += [GAPS[name] for name in gaps]
-    rows = []
-    for cell, summary in summaries.items():
-        names = [cell.method, SHORT[cell.likelihood]]
-        names += [SHORT[cell.multi_class]] if cell.multi_class else []
-        names += [with_error(getattr(summary, name), _DECIMALS.get(name, 3)) for name in COLUMNS]
-        for name in gaps:
-            gap = getattr(summary, name)
-            names.append("–" if gap is None else with_error(gap, _DECIMALS.get(name, 3)))
-        rows.append([*names, f"{summary.converged}/{summary.folds}"])
-    return [*header, "converged"], rows
-
-
-def comparison_rows(table: TableI, seeds: int) -> tuple[list[str], list[list[str]]]:
-    """Return Table I with our errors and, in brackets, the paper's error and the difference."""
-    rows = [
-        [SHORT[likelihood], method, *(_compared(cell, seeds) for cell in cells)]
-        for (likelihood, method), cells in table.items()
-    ]
-    return ["likelihood", "method", *SETS, "average"], rows
-
-
-def _compared(cell: Comparison | None, seeds: int) -> str:
-    if cell is None:
-        return "–"
-    ours = with_error(cell.ours) if seeds > 1 else f"{cell.ours.mean:.3f}"
-    if seeds > 1 and cell.in_standard_errors is not None:
-        unit = f"{cell.in_standard_errors:+.1f} se"
-    elif cell.in_points is not None:
-        unit = f"{cell.in_points:+.1f} pt"
-    else:
-        unit = f"{cell.difference:+.3f}"
-    return f"{ours} ({cell.paper:.3f}, {unit})"
+    command: str
+    date: str
 
 
 def evaluation_page(
-    data: Data, summaries: dict[Cell, Summary], results: Results, X: Array, *, local: bool = False
+    data: Data,
+    summaries: dict[Cell, Summary],
+    results: Results,
+    conclusion: Conclusion,
+    explanation: Explanation | None,
+    origin: Origin,
+    failures: list[str] | None = None,
 ) -> str:
-    """Return the report of ``postlin evaluate``; ``X`` are all rows, scaled.
-
-    ``local`` fits predict from neighbours, and have neither an evidence surface nor iterations to show.
-    """
-    lead = (
-        "Cross-validated methods side by side: Laplace (L), expectation propagation (PEP, SEP), "
-        "posterior linearisation (PPL, SPL) and cavity linearisation (PCL, SCL), in parallel and in "
-        "sequence."
-    )
-    if local:
-        lead += (
-            " Every row is predicted from its nearest rows; the log evidence and its traces stand for "
-            "the estimated leave-one-out log score."
-        )
-    sections = [scores_section(data, summaries)]
-    if len(data.classes) > 2:
-        lead += (
-            " Many classes are split into binary problems, each class against the rest or each against "
-            "each other, or treated jointly."
-        )
-        sections.append(classes_section(data, summaries, results))
-    sections.append(curves_section(data, results))
-    if not local:
-        sections.append(inference_section(data, X, list(summaries)))
-    return render(f"Gaussian process classification of {data.name}", lead, sections, FOOTER)
-
-
-def scores_section(data: Data, summaries: dict[Cell, Summary]) -> Section:
-    """Return the table of scores, with the paper's errors for the paper's data sets."""
-    header, rows = summary_rows(summaries)
-    many = len(data.classes) > 2
-    if data.name in SETS:
-        column = list(SETS).index(data.name)
-        header.insert(3, "error in the paper")
-        for cell, row in zip(summaries, rows, strict=True):
-            paper = PAPER.get((cell.likelihood, cell.method))
-            row.insert(3, f"{paper[column]:.3f}" if paper else "–")
-    # names stay on one line: the table scrolls
-    header[2] = header[2].replace("-", "\N{NON-BREAKING HYPHEN}")
-    rows = [[cell.replace(" ", "\N{NO-BREAK SPACE}") for cell in row] for row in rows]
-    named = [repr(name) for name in data.classes[:_NAMED]]
+    """Return the report of ``postlin evaluate``; ``failures`` are sentences about failed folds."""
+    n_folds = max(summary.folds for summary in summaries.values())
+    named = [called(name) for name in data.classes[:_NAMED]]
     if len(data.classes) > _NAMED:
         named.append(f"{len(data.classes) - _NAMED} more")
     lead = (
-        f"{len(data.codes)} rows, {count(data.X.shape[1], 'feature')}; {len(data.classes)} classes, "
-        f"{listing(named)}. Scores are on held-out rows; ± is a standard error."
+        f"Which method best tells {listing(named)} apart? {count(len(summaries), 'method')}, "
+        f"{len(data.codes):,} rows, {count(data.X.shape[1], 'feature')}; in each of {n_folds} folds "
+        "the methods learn from the same rows and predict the others."
     )
+    sections = [
+        conclusion_section(data, summaries, conclusion, failures or []),
+        mistakes_section(data, conclusion),
+        probabilities_section(data, conclusion),
+    ]
+    if explanation is not None:
+        sections.append(features_section(data, conclusion, explanation))
+    sections += [methods_section(data, summaries, results, conclusion), origin_section(data, origin)]
+    return render(f"{data.name}: methods compared", lead, sections, FOOTER)
+
+
+def conclusion_section(
+    data: Data, summaries: dict[Cell, Summary], conclusion: Conclusion, failures: list[str]
+) -> Section:
+    """Return the answers to the first questions, and the table of methods."""
+    header, rows = words.score_rows(conclusion, summaries)
+    header = ["method", "log-loss", "above the best [95 %]", "error", "seconds a fold"]
     caption = (
-        "Lower is better for error, NLPD (mean negative log probability), Brier and calibration error."
+        "The best method first; lower is better. Log-loss is the mean −log probability of the true "
+        "class, ± a standard error; differences are paired over folds."
     )
+    items: list[Item] = [*_answers(data, conclusion), Table(header, rows, caption)]
+    return Section("Conclusion", failures, items)
+
+
+def _answers(data: Data, conclusion: Conclusion) -> list[Answer]:
+    best, name = conclusion.best, names_of(conclusion.ranking)[conclusion.best]
+    found, loss = conclusion.predictions[best], conclusion.log_loss[best]
+    error, mistakes = found.error, found.mistakes()
+    sure = f" (95 % interval {max(loss.low, 0):.3f} to {loss.high:.3f})" * (loss.low < loss.high)
+    about = f"It has the lowest log-loss of {count(len(conclusion.ranking), 'method')}."
+    if best.method in words.RULES:
+        rule = f"A Gaussian process by {words.RULES[best.method]}, {SHORT[best.likelihood]} likelihood."
+        about = f"{rule} {about}"
+    baselines = [cell for cell in conclusion.excess if cell.method in BASELINES]
+    beaten = [cell for cell in baselines if conclusion.excess[cell].excludes_zero]
+    against = f"Clearly better than {len(beaten)} of {count(len(baselines), 'baseline')}"
+    if best.method in BASELINES:
+        against = "A baseline is not beaten"
+    elif not baselines:
+        against = "No baseline was asked for"
+    wrong = ["No held-out row is wrong."]
+    if mistakes:
+        counts = scores.confusion(found.y, found.p)
+        wrong = [
+            f"{words.confusions(counts, data.classes)}.",
+            f"Most confidently wrong: {words.worst_rows(mistakes, data.classes)}.",
+        ]
+    return [
+        Answer("Which method?", name, [about]),
+        Answer(
+            "How good is it?",
+            f"{percent(error.mean)} wrong",
+            [
+                f"{found.wrong} of {count(len(found.y), 'row')}; 95 % interval {percent(error.low)} to "
+                f"{percent(error.high)}.",
+                f"Log-loss {loss.mean:.3f}{sure}.",
+            ],
+        ),
+        Answer("Against what?", against, words.standing(conclusion)),
+        Answer("What goes wrong?", _rows(mistakes), wrong),
+    ]
+
+
+def _rows(mistakes: list[Mistake]) -> str:
+    if not mistakes:
+        return "Nothing"
+    some = [str(mistake.row + 1) for mistake in mistakes[:3]]
+    more = [f"{len(mistakes) - 3} more"] if len(mistakes) > 3 else []
+    return f"{'Row' if len(mistakes) == 1 else 'Rows'} {listing([*some, *more])}"
+
+
+def mistakes_section(data: Data, conclusion: Conclusion) -> Section:
+    """Return the most confidently wrong rows, the confusion matrix and the scores of every class."""
+    best, name = conclusion.best, names_of(conclusion.ranking)[conclusion.best]
+    found = conclusion.predictions[best]
+    wrong = found.mistakes()
+    guesses = {cell: np.argmax(p.p, axis=1) != p.y for cell, p in conclusion.predictions.items()}
+    items: list[Item] = []
+    rows = []
+    for m in wrong[:_WRONG]:
+        also = sum(
+            bool(np.any(guesses[cell] & (p.rows == m.row)))
+            for cell, p in conclusion.predictions.items()
+        )
+        labels = short(data.classes[m.label], 30), short(data.classes[m.predicted], 30)
+        odds = f"{m.of_label:.3f}", f"{m.of_predicted:.3f}"
+        rows.append([str(m.row + 1), *labels, *odds, f"{also} of {len(guesses)}"])
+    if rows:
+        header = ["row", "class", "predicted", "probability of its class", "of the predicted class"]
+        caption = (
+            f"{'All' if len(rows) == len(wrong) else f'The {len(rows)} worst of {len(wrong)}'} wrong "
+            f"rows of {name}, the most confident mistakes first. Rows are counted from 1, without the "
+            "header. A row that all methods get wrong may be mislabelled, or the only one of its kind."
+        )
+        items.append(Table([*header, "wrong by methods"], rows, caption, text_columns=3))
+    items.append(predictions.confusion_matrix(scores.confusion(found.y, found.p), data.classes, name))
+    per_class = scores.class_scores(found.y.astype(float), found.p)
+    rows = [
+        [short(label, 40), str(one.rows), *map(_digits, one[1:])]
+        for label, one in zip(data.classes, per_class, strict=True)
+    ]
+    caption = (
+        f"Classes one by one, {name}. Recall is the share of a class that is recognised, precision the "
+        "share of correct predictions of it; log-loss is over the rows of the class."
+    )
+    items.append(Table(["class", "rows", "recall", "precision", "log-loss"], rows, caption))
+    return Section("Mistakes", [], items)
+
+
+def probabilities_section(data: Data, conclusion: Conclusion) -> Section:
+    """Return reliability, and what thresholds other than the most probable class would do."""
+    best, name = conclusion.best, names_of(conclusion.ranking)[conclusion.best]
+    _, y, p = conclusion.predictions[best]
+    text = "All held-out rows are pooled."
+    items: list[Item]
+    if len(data.classes) > 2:
+        right, sure = scores.event(y.astype(float), p)
+        shown = np.sort(np.argsort(-np.bincount(y, minlength=p.shape[1]), kind="stable")[:_CURVES])
+        if len(data.classes) > _CURVES:
+            text += f" There are curves for the {_CURVES} classes with most rows."
+        curves = {_in_legend(data.classes, k): ((y == k).astype(float), p[:, k]) for k in shown}
+        items = [
+            predictions.reliability(right, sure, name, "whose predicted class is right"),
+            predictions.roc(curves, "the class", "other rows"),
+        ]
+    else:
+        text += _drawn_as_one(conclusion)
+        rare = int(np.argmin(np.bincount(y, minlength=2)))
+        target, other = called(data.classes[rare]), called(data.classes[1 - rare])
+        curves = curves_of(conclusion, rare)
+        items = [
+            predictions.reliability((y == rare).astype(float), p[:, rare], name, f"of {target}"),
+            predictions.roc(curves, target, other),
+            predictions.precision_recall(curves, target),
+        ]
+    return Section("Probabilities", [text], items)
+
+
+def curves_of(conclusion: Conclusion, k: int = 1) -> predictions.Curves:
+    """Return outcomes and probabilities of class ``k`` for the methods worth a curve, by their names.
+
+    Methods with practically the same predictions are one; class frequencies have no curve.
+    """
+    names = names_of(conclusion.ranking)
+    groups = [cells for cells in conclusion.alike if cells[0].method != "majority"]
+    ours = [cells for cells in groups if cells[0].method not in BASELINES]
+    baselines = [cells for cells in groups if cells[0].method in BASELINES]
+    shown = ours[: _CURVES - len(baselines)] + baselines
+    curves = {}
+    for cells in shown:
+        _, y, p = conclusion.predictions[cells[0]]
+        curves[", ".join(names[cell] for cell in cells)] = (y == k).astype(float), p[:, k]
+    return curves
+
+
+def _drawn_as_one(conclusion: Conclusion) -> str:
+    same = [cells for cells in conclusion.alike if len(cells) > 1]
+    names = names_of(conclusion.ranking)
+    parts = [listing([names[cell] for cell in cells]) for cells in same]
+    if not parts:
+        return ""
+    return f" {'; '.join(parts)} give the same probabilities to within 0.02, and are drawn as one."
+
+
+def features_section(data: Data, conclusion: Conclusion, found: Explanation) -> Section:
+    """Return which features the best method relies on, and how."""
+    name = names_of(conclusion.ranking)[conclusion.best]
+    items: list[Item] = [features.importance(found, name)]
+    if found.plane is not None:
+        columns = [str(column) for column in data.feature_names]
+        seen = data.X, data.codes, data.classes
+        items.append(features.decision_map(found.plane, *seen, columns, name))
+    if found.dependence:
+        items.append(features.dependence(found.dependence, data.classes, name))
+    return Section("Features", [], items)
+
+
+def methods_section(
+    data: Data, summaries: dict[Cell, Summary], results: Results, conclusion: Conclusion
+) -> Section:
+    """Return the comparison of methods, all scores, and how learning went."""
+    names = names_of(conclusion.ranking)
+    text = [
+        "The best of several methods looks a little better than it is, because it was chosen by the "
+        "same scores. Intervals are Student's t over folds, with the variance of Nadeau and Bengio "
+        "(2003) for folds that share most of their training rows."
+    ]
+    ours = [cell for cell in conclusion.ranking if cell.method not in BASELINES]
+    if ours:
+        rules = [f"{rule} is {what}" for rule, what in words.RULES.items()]
+        text.append(
+            f"Gaussian processes learn their hyperparameters in every fold. {listing(rules)}; P and S "
+            "in front of them stand for the parallel and the sequential schedule."
+        )
+    items: list[Item] = []
+    if conclusion.excess:
+        excess = {names[cell]: interval for cell, interval in conclusion.excess.items()}
+        items.append(predictions.comparison(excess, names[conclusion.best]))
+    if traces := traces_of(results):
+        items.append(inference.evidence_traces(traces))
+    header, rows = _other_scores(conclusion.ranking, summaries)
+    caption = (
+        "Other scores, ± a standard error. Brier is the mean squared error of the probabilities"
+        f"{', summed over the classes' if len(data.classes) > 2 else ''}; the calibration error is the "
+        "mean distance of frequency and probability in ten bins."
+    )
+    if len(data.classes) > 2:
+        caption += (
+            " Log evidences are comparable only where the likelihood and the multi-class strategy are "
+            "the same: split into binary problems, they are means over these."
+        )
     if GAPS["probability_gap"] in header:
         caption += (
             " Δ evidence is the log evidence minus the exact one at the same hyperparameters, and |Δp| "
             "the mean distance of the probabilities from the exact ones, by Monte Carlo."
         )
-    if many:
-        caption += (
-            " The Brier score is summed over the classes, and the calibration error is that of the "
-            "predicted class. Log evidences are comparable only where the likelihood and the "
-            "multi-class strategy are the same: split into binary problems, they are means over these."
-        )
-    return Section("Scores", [lead], [Table(header, rows, caption, text_columns=3 if many else 2)])
+    items.append(Table(header, rows, caption))
+    return Section("Methods", text, items)
 
 
-def classes_section(data: Data, summaries: dict[Cell, Summary], results: Results) -> Section:
-    """Return the scores of each class: all of them for the best method, recall for every method."""
-    best = min(summaries, key=lambda cell: summaries[cell].nlpd.mean)
-    predictions = {cell: pooled(folds) for cell, folds in group(results).items()}
-    found = {cell: scores.class_scores(*pair) for cell, pair in predictions.items()}
-    name, (y, p) = spoken(best), predictions[best]
-    text = [f"The figures show {name}, which has the lowest NLPD."]
-    shown = np.sort(np.argsort(-np.bincount(data.codes), kind="stable")[:_CURVES])
-    if len(data.classes) > _CURVES:
-        text.append(f"There are curves for the {_CURVES} classes with most rows.")
-    curves = {_in_legend(data.classes, k): ((y == k).astype(float), p[:, k]) for k in shown}
+def _other_scores(
+    ranking: list[Cell], summaries: dict[Cell, Summary]
+) -> tuple[list[str], list[list[str]]]:
+    """Return the table of the scores that the first one lacks."""
+    chosen = [summaries[cell] for cell in ranking]
+    scored = COLUMNS | GAPS
+    shown_above = "error", "nlpd", "seconds"
+    known = [
+        name
+        for name in scored
+        if name not in shown_above and any(getattr(s, name) is not None for s in chosen)
+    ]
+    rows = []
+    for cell, summary in zip(ranking, chosen, strict=True):
+        cells = []
+        for name in known:
+            score = getattr(summary, name)
+            cells.append("–" if score is None else with_error(score, _DECIMALS.get(name, 3)))
+        state = "–" if summary.converged is None else f"{summary.converged}/{summary.folds}"
+        rows.append([words.spoken(cell), *cells, state])
+    return ["method", *(scored[name] for name in known), "converged"], rows
+
+
+def traces_of(results: Results) -> dict[str, list[float]]:
+    """Return the evidence by evaluation of some methods, in their first fold."""
+    cells = [(cell, next(iter(folds.values())).trace) for cell, folds in group(results).items()]
+    learned = [(cell, trace) for cell, trace in cells if trace][:_CURVES]
+    names = names_of([cell for cell, _ in learned])
+    return {names[cell]: trace for cell, trace in learned}
+
+
+def origin_section(data: Data, origin: Origin) -> Section:
+    """Return the command, the versions and the fingerprint of the data."""
+    counts = np.bincount(data.codes, minlength=len(data.classes))
+    sizes = [f"{called(name)} {n}" for name, n in zip(data.classes[:_NAMED], counts, strict=False)]
+    if len(data.classes) > _NAMED:
+        sizes.append(f"{len(data.classes) - _NAMED} more")
+    versions = f"postlin {postlin.__version__}, scikit-learn {sklearn.__version__}"
     rows = [
-        [label, str(score[0]), *map(_digits, score[1:])]
-        for label, score in zip(data.classes, found[best], strict=True)
+        ["command", origin.command],
+        ["date", origin.date],
+        ["versions", f"{versions}, Python {platform.python_version()}"],
+        ["data", f"{data.name}: {len(data.codes):,} rows; {', '.join(sizes)}"],
+        ["features", short(", ".join(map(str, data.feature_names)), 300)],
+        ["fingerprint of the data", f"SHA-256 {fingerprint_of(data)}"],
     ]
-    caption = (
-        f"Classes one by one, {name}. Recall is the share of a class that is recognised, precision the "
-        "share of correct predictions of it; NLPD is over the rows of the class."
-    )
-    items: list[Figure | Table] = [
-        Table(["class", "rows", "recall", "precision", "NLPD"], rows, caption),
-        figures.confusion_matrix(scores.confusion(y, p), data.classes, name),
-        figures.reliability(curves, "the class"),
-        figures.roc(curves, "the share of a class found against the share of others mistaken for it"),
-    ]
-    if len(found) > 1:
-        rows = [
-            [label, str(of_class[0].rows), *(_digits(s.recall) for s in of_class)]
-            for label, *of_class in zip(data.classes, *found.values(), strict=True)
-        ]
-        header = ["class", "rows", *map(spoken, found)]
-        items.append(Table(header, rows, "Recall of each class by each method."))
-    return Section("Classes", text, items)
+    caption = "What is needed to compute this report again."
+    return Section("Origin", [], [Table(["", ""], rows, caption, text_columns=2)])
+
+
+def fingerprint_of(data: Data) -> str:
+    """Return the first digits of a digest of the rows, the classes and their names."""
+    digest = hashlib.sha256(data.X.tobytes() + data.codes.tobytes())
+    digest.update("\0".join([*data.classes, *map(str, data.feature_names)]).encode(errors="replace"))
+    return digest.hexdigest()[:16]
 
 
 def _in_legend(classes: tuple[str, ...], k: int) -> str:
@@ -192,124 +338,4 @@ def _in_legend(classes: tuple[str, ...], k: int) -> str:
 
 
 def _digits(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def curves_section(data: Data, results: Results) -> Section:
-    """Return reliability, ROC (for two classes) and evidence traces of every method."""
-    cells = {spoken(cell): folds for cell, folds in group(results).items()}
-    curves = {name: scores.event(*pooled(folds)) for name, folds in cells.items()}
-    first = {name: next(iter(folds.values())).trace for name, folds in cells.items()}
-    traces = figures.evidence_traces(first)
-    text = "The predictions of all held-out rows are pooled. The evidence traces are of the first fold"
-    if len(data.classes) > 2:
-        text += (
-            ", means over the problems where classes are split. Probabilities are those of the "
-            "predicted class."
-        )
-        shown = [figures.reliability(curves, "correct predictions"), traces]
-    else:
-        text += "."
-        zeros, ones = (f"class {name!r}" for name in data.classes)
-        mean = f"the share of {ones} found against the share of {zeros} mistaken for it"
-        shown = [figures.reliability(curves, ones), figures.roc(curves, mean), traces]
-    return Section("Predictions and learning", [text], [*shown])
-
-
-def inference_section(data: Data, X: Array, cells: list[Cell]) -> Section:
-    """Return how inference converges, and what is learned, with PPL on all rows."""
-    with warnings.catch_warnings(action="ignore"):  # the table and the figures show what they say
-        if len(data.classes) > 2:
-            return _many_problems(data, X, cells)
-        return _one_problem(data, X, cells[0].likelihood)
-
-
-def _one_problem(data: Data, X: Array, likelihood: str) -> Section:
-    """Return PL and EP with the noisy threshold, and the evidence surface."""
-    model = make_classifier("PPL", likelihood).fit(X, data.codes)
-    threshold = make_classifier("PPL", "noisy_threshold").fit(X, data.codes)
-    panels = diagnostics.convergence_histories(X, threshold.y_train_, threshold.kernel_.theta)
-    text = (
-        "The noisy threshold at the parameters that PPL learned from all rows: posterior linearisation "
-        "and EP, each by plain parallel iteration, of which the paper runs ten iterations, and as "
-        "postlin iterates."
-    )
-    axes = ("length_scale", "constant_value")
-    surface = partial(EvidenceDisplay.from_estimator, model, axes, grid_resolution=21)
-    contours = figures.evidence_surface(surface, f"PPL {SHORT[likelihood]}, {data.name}")
-    return Section("Inside inference", [text], [figures.convergence(panels, _TOL), contours])
-
-
-def _many_problems(data: Data, X: Array, cells: list[Cell]) -> Section:
-    """Return the slowest problem of each multi-class strategy, and what is learned in all of them."""
-    likelihoods = {cell.multi_class: cell.likelihood for cell in reversed(cells)}
-    panels, rows = {}, []
-    for strategy in (s for s in STRATEGIES if s in likelihoods):
-        model = make_classifier("PPL", likelihoods[strategy], multi_class=strategy)
-        problems = diagnostics.problem_histories(model.fit(X, np.array(data.classes)[data.codes]))
-        slowest = max(problems, key=lambda problem: len(problem.ours))
-        title = f"{SHORT[strategy]}: {slowest.name}"
-        panels[title] = {"plain iteration": slowest.plain, "postlin": slowest.ours}
-        for problem in problems:
-            values = *map(number, np.exp(problem.theta)), number(problem.log_evidence, 4)
-            rows.append([problem.name, SHORT[strategy], *values, "yes" if problem.converged else "NO"])
-    text = (
-        "PPL learned from all rows. The figure shows the problem that takes most iterations, from the "
-        "prior at the learned parameters, by plain parallel iteration and as postlin iterates; the "
-        "table shows what was learned in every problem."
-    )
-    header = ["problem", "multi-class", "variance", "length scale", "log evidence", "converged"]
-    table = Table(header, rows, "Problems and their parameters, PPL.", text_columns=2)
-    return Section("Inside inference", [text], [figures.convergence(panels, _TOL), table])
-
-
-def table_section(table: TableI, protocol: str, seeds: int) -> Section:
-    """Return Table I beside the paper's, and why cells may differ."""
-    header, rows = comparison_rows(table, seeds)
-    marked = frozenset(
-        (i, j + 2)
-        for i, cells in enumerate(table.values())
-        for j, cell in enumerate(cells)
-        if cell is not None and abs(cell.difference) > _DIFFERENT
-    )
-    text = [
-        f"Protocol {protocol!r}, {count(seeds, 'shuffle')} into ten folds. The paper's error and the "
-        "difference are in brackets: pt counts data points, se our standard errors. Marked cells "
-        f"differ from the paper by more than {_DIFFERENT}."
-    ]
-    if marked:
-        text.append(
-            "Where cells differ: the paper does not state its shuffle, the threshold of the housing "
-            "target, the treatment of missing values, or EP's small variance. It also stops after ten "
-            "undamped iterations. Iterated to convergence, parallel and sequential PL are one method "
-            "with one error; the paper's differ from each other by up to 0.014 in a cell, and its PEP "
-            "with the noisy threshold ends far from any fixed point."
-        )
-    caption = "Average classification errors; the last column is weighted by the number of points."
-    return Section("Table I", text, [Table(header, rows, caption, marked, text_columns=2)])
-
-
-def synthetic_section(example: Example) -> Section:
-    """Return the supplement's example."""
-    text = (
-        "Two latent values with prior mean (−0.5, −3), unit variances and correlation 0.8, both labels "
-        "+1, noisy threshold with ε = 0.01. PL converges to "
-        f"({example.mean[0]:.4f}, {example.mean[1]:.4f}), the mode of highest density. The paper "
-        "reports −14.3 for the order 2, 1, where plain EP in fact converges."
-    )
-    rows = [[order, fate] for order, fate in example.ep.items()]
-    table = Table(["plain EP", "what happens"], rows, "Undamped EP without fixes.", text_columns=2)
-    return Section("Synthetic example", [text], [figures.synthetic(*example[:-1]), table])
-
-
-def timing_section(timings: list[Timing], protocol: str) -> Section:
-    """Return the paper's timings beside ours."""
-    text = (
-        f"A fit with hyperparameters on crab, probit, protocol {protocol!r}; the paper measured Matlab "
-        "on its own machine."
-    )
-    rows = [
-        [t.method, f"{t.seconds:.2f}", f"{t.paper:.1f}", f"{t.paper / t.seconds:.1f}"] for t in timings
-    ]
-    header = ["method", "seconds", "paper", "paper / ours"]
-    return Section("Timing", [text], [Table(header, rows, "Medians of three interleaved rounds.")])
+    return "–" if value is None else number(value)

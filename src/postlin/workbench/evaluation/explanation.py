@@ -1,0 +1,160 @@
+"""What predictions rest on: the importance of features, and how probabilities depend on them."""
+
+import warnings
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from sklearn.inspection import partial_dependence, permutation_importance
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from threadpoolctl import threadpool_limits
+
+from postlin._typing import Array
+from postlin.workbench.evaluation.folds import Data, Task, held_out, make_model, scale
+from postlin.workbench.evaluation.scores import negative_log_density
+
+#: Up to this many rows all folds are fitted once more, and so every row has a part in the importance of
+#: features; beyond, the first fold stands for all, with at most so many of its held-out rows.
+_ALL_FOLDS, _ROWS = 500, 300
+#: Shuffles of each feature, and one where there are more features than this.
+_SHUFFLES, _MANY = 5, 40
+#: Features whose effect is shown, values of each, and rows over which probabilities are averaged.
+_SHOWN, _VALUES, _AVERAGED = 4, 24, 100
+#: Values of each of two features in a decision map.
+_GRID = 60
+
+
+class Dependence(NamedTuple):
+    """The mean probability of each class if all rows had a value of a feature: (classes, values)."""
+
+    feature: str
+    values: list[Any]
+    is_number: bool
+    probability: Array
+
+
+class Plane(NamedTuple):
+    """Probabilities over two features, (len(axis1), len(axis0), classes)."""
+
+    axis0: Array
+    axis1: Array
+    probability: Array
+
+
+class Explanation(NamedTuple):
+    """Features, the most important first; importance is the rise of the log-loss without the feature.
+
+    ``spread`` is the standard deviation over shuffles and folds. ``plane`` is there for two features.
+    """
+
+    features: list[str]
+    importance: Array
+    spread: Array
+    rows: int
+    dependence: list[Dependence]
+    plane: Plane | None
+
+
+def explain(data: Data, tasks: list[Task], jobs: int = 1) -> Explanation:
+    """What the predictions of one method rest on; its folds are fitted again."""
+    table = pd.DataFrame(data.X, columns=list(data.feature_names))
+    chosen = tasks if len(table) <= _ALL_FOLDS else tasks[:1]
+    first, rises = _explain_fold(data, table, tasks[0])
+    others = Parallel(n_jobs=jobs)(delayed(_rises)(data, table, task) for task in chosen[1:])
+    rises = np.hstack([rises, *others])
+    order = np.argsort(-rises.mean(axis=1), kind="stable")
+    names = [str(table.columns[k]) for k in order]
+    used = [name for name in names if table[name].nunique() > 1][:_SHOWN]
+    rows = len(table) if len(chosen) == len(tasks) else min(len(held_out(data, tasks[0])), _ROWS)
+    some = table.iloc[_some(len(table), _AVERAGED)]
+    dependence = [_dependence(first, some, table[name]) for name in used]
+    plane = _plane(first, table) if table.shape[1] == 2 and len(used) == 2 else None
+    importance, spread = rises.mean(axis=1)[order], rises.std(axis=1)[order]
+    return Explanation(names, importance, spread, rows, dependence, plane)
+
+
+def _some(n: int, most: int) -> np.ndarray:
+    """The places of at most so many of n rows, chosen at random and in order."""
+    return np.sort(np.random.default_rng(0).permutation(n)[:most])
+
+
+def _fitted(data: Data, table: pd.DataFrame, task: Task) -> tuple[Any, np.ndarray]:
+    """A pipeline that takes rows of the table, fitted as the fold was, and the held-out rows."""
+    test = held_out(data, task)
+    train = np.setdiff1d(np.arange(len(data.codes)), test)
+    X = scale(data.X, task.scaling, train)
+    # Every scaling is a linear map and a shift.
+    map_, *_ = np.linalg.lstsq(np.column_stack([data.X, np.ones(len(X))]), X, rcond=None)
+    scaling = FunctionTransformer(partial(_moved, map_=np.asarray(map_, float)), feature_names_out=None)
+    pipeline = make_pipeline(scaling, make_model(task))
+    with warnings.catch_warnings(action="ignore"):
+        pipeline.fit(table.iloc[train], data.codes[train])
+    return pipeline, test
+
+
+def _moved(table: pd.DataFrame, map_: Array) -> Array:
+    return np.asarray(np.asarray(table, float) @ map_[:-1] + map_[-1])
+
+
+def _explain_fold(data: Data, table: pd.DataFrame, task: Task) -> tuple[Any, Array]:
+    """The fitted pipeline, and the rise of the log-loss for each feature and shuffle."""
+    with threadpool_limits(1, user_api="blas"):
+        model, test = _fitted(data, table, task)
+        rows = test[_some(len(test), _ROWS)]
+        shuffles = _SHUFFLES if table.shape[1] <= _MANY else 1
+        found = permutation_importance(
+            model,
+            table.iloc[rows],
+            data.codes[rows],
+            scoring=_minus_log_loss,
+            n_repeats=shuffles,
+            random_state=task.seed,
+        )
+    return model, np.asarray(found.importances, float)
+
+
+def _rises(data: Data, table: pd.DataFrame, task: Task) -> Array:
+    return _explain_fold(data, table, task)[1]
+
+
+def _minus_log_loss(model: Any, X: pd.DataFrame, y: np.ndarray) -> float:
+    return -negative_log_density(y, model.predict_proba(X))
+
+
+def _dependence(model: Any, rows: pd.DataFrame, column: pd.Series) -> Dependence:
+    """The partial dependence on a feature, between its 2nd and 98th percentile, or at its levels."""
+    name, known = str(column.name), column.dropna()
+    is_number = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    values = known.unique() if not is_number else np.unique(known.to_numpy(float))
+    if is_number and len(values) > _VALUES:
+        low, high = np.quantile(known.to_numpy(float), [0.02, 0.98])
+        values = np.linspace(float(low), float(high), _VALUES)
+    values = values[:_VALUES]
+    found = partial_dependence(
+        model,
+        rows.astype({name: float}) if is_number else rows,
+        [name],
+        response_method="predict_proba",
+        method="brute",
+        categorical_features=None if is_number else [name],
+        custom_values={name: values},
+    )
+    p = np.asarray(found["average"], float)
+    return Dependence(name, list(values), is_number, p if len(p) > 1 else np.vstack([1 - p, p]))
+
+
+def _plane(model: Any, table: pd.DataFrame) -> Plane | None:
+    """Probabilities on a grid over two features, if both are numbers."""
+    if not all(map(pd.api.types.is_numeric_dtype, table.dtypes)):
+        return None
+    axes = []
+    for name in table.columns:
+        low, high = float(table[name].min()), float(table[name].max())
+        beyond = 0.05 * (high - low)
+        axes.append(np.linspace(low - beyond, high + beyond, _GRID))
+    grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
+    p = model.predict_proba(pd.DataFrame(grid, columns=table.columns))
+    return Plane(axes[0], axes[1], p.reshape(_GRID, _GRID, -1))

@@ -1,0 +1,175 @@
+"""How the report and the terminal name methods, write scores, and say what an evaluation concludes."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from postlin.workbench.evaluation.baselines import BASELINES
+from postlin.workbench.evaluation.comparison import Conclusion, Interval, Mistake
+from postlin.workbench.evaluation.folds import Data, Task
+from postlin.workbench.evaluation.methods import LIKELIHOODS, SOFTMAX, STRATEGIES
+from postlin.workbench.evaluation.scores import GAPS, Cell, Score, Summary, confusion
+from postlin.workbench.report.drawing import count, listing, short
+
+#: Likelihoods and multi-class strategies as tables name them.
+SHORT = {name: name.replace("_", " ") for name in (*LIKELIHOODS, SOFTMAX, *STRATEGIES)}
+#: What the names of methods stand for.
+RULES = {
+    "PL": "posterior linearisation",
+    "EP": "expectation propagation",
+    "CL": "cavity linearisation",
+    "L": "Laplace's method",
+}
+#: The most letters of the name of a class within a sentence, the most methods that a sentence lists,
+#: and the most kinds of mistakes.
+_LONGEST, _LISTED, _WORST = 30, 4, 3
+
+
+def spoken(about: Cell | Task) -> str:
+    """Return method, likelihood and multi-class strategy, such as 'PL probit, one vs rest'."""
+    if about.method in BASELINES:
+        return BASELINES[about.method]
+    name = f"{about.method} {SHORT[about.likelihood]}"
+    return name if about.multi_class is None else f"{name}, {SHORT[about.multi_class]}"
+
+
+def names_of(cells: Iterable[Cell]) -> dict[Cell, str]:
+    """Return a name for each method that leaves out what all of them share."""
+    cells = list(cells)
+    ours = [cell for cell in cells if cell.method not in BASELINES]
+    one_likelihood = len({cell.likelihood for cell in ours}) == 1
+    one_strategy = len({cell.multi_class for cell in ours}) == 1
+    names = {}
+    for cell in cells:
+        likelihood = cell.likelihood if not one_likelihood else ""
+        strategy = cell.multi_class if not one_strategy else None
+        about = [SHORT[name] for name in (likelihood, strategy) if name]
+        names[cell] = BASELINES.get(cell.method) or " ".join([cell.method, ", ".join(about)]).strip()
+    return names
+
+
+def with_error(score: Score, decimals: int = 3) -> str:
+    """Return a score and its standard error, such as '0.045 ± 0.012'."""
+    text = f"{score.mean:.{decimals}f}"
+    return text if score.error is None else f"{text} ± {score.error:.{decimals}f}"
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent.
+
+    >>> percent(0.045), percent(1.0)
+    ('4.5 %', '100.0 %')
+    """
+    return f"{100 * share:.1f} %"
+
+
+def called(label: str) -> str:
+    """Return the name of a class as it stands in a sentence.
+
+    >>> called("a")
+    '‘a’'
+    """
+    return f"‘{short(label, _LONGEST)}’"
+
+
+def excess_of(interval: Interval) -> str:
+    """Return a difference and its interval, such as '+0.014 [-0.003, 0.031]'."""
+    if interval.low == interval.high:
+        return f"{interval.mean:+.3f}"
+    return f"{interval.mean:+.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+
+
+def score_rows(
+    conclusion: Conclusion, summaries: dict[Cell, Summary]
+) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the table of methods, the best first, in 80 columns."""
+    names = names_of(summaries)
+    rows = [
+        [
+            names[cell],
+            with_error(summaries[cell].nlpd),
+            excess_of(conclusion.excess[cell]) if cell in conclusion.excess else "–",
+            percent(conclusion.predictions[cell].error.mean),
+            f"{summaries[cell].seconds.mean:.2f}",
+        ]
+        for cell in conclusion.ranking
+    ]
+    return ["method", "log-loss", "above the best [95 %]", "error", "sec."], rows
+
+
+def quality(conclusion: Conclusion) -> str:
+    """Return a sentence on how well the best method predicts."""
+    best = conclusion.best
+    loss, found = conclusion.log_loss[best], conclusion.predictions[best]
+    within = f" (95 % interval {max(loss.low, 0):.3f} to {loss.high:.3f})" * (loss.low < loss.high)
+    return (
+        f"log-loss {loss.mean:.3f}{within}; {found.wrong} of {count(len(found.y), 'row')} wrong, "
+        f"an error of {percent(found.error.mean)} ({percent(found.error.low)} to "
+        f"{percent(found.error.high)})"
+    )
+
+
+def standing(conclusion: Conclusion) -> list[str]:
+    """Return sentences on which methods the best one is clearly better than, and which not."""
+    names = names_of(conclusion.ranking)
+    clearly = [cell for cell, excess in conclusion.excess.items() if excess.excludes_zero]
+    others = [cell for cell in conclusion.excess if cell not in clearly]
+    sentences = []
+    if clearly:
+        above = [f"{names[c]} ({conclusion.excess[c].mean:+.3f})" for c in clearly]
+        sentences.append(f"Clearly better than {listing(_first(above))}.")
+    if others:
+        sentences.append(f"No clear difference from {listing(_first([names[c] for c in others]))}.")
+    if not any(cell.method in BASELINES for cell in conclusion.ranking):
+        sentences.append(f"No baseline was asked for: add {', '.join(BASELINES)} to --methods.")
+    return sentences
+
+
+def _first(names: list[str]) -> list[str]:
+    more = len(names) - _LISTED
+    return names if more <= 1 else [*names[:_LISTED], f"{more} more"]
+
+
+def confusions(counts: np.ndarray, classes: Sequence[str]) -> str:
+    """Return which classes are most often taken for which, as part of a sentence."""
+    off = counts - np.diag(np.diag(counts))
+    order = np.argsort(-off, axis=None, kind="stable")[:_WORST]
+    pairs = [(i, j) for i, j in zip(*np.unravel_index(order, off.shape), strict=True) if off[i, j]]
+    return listing(
+        [f"{off[i, j]} of {called(classes[i])} taken for {called(classes[j])}" for i, j in pairs]
+    )
+
+
+def worst_rows(mistakes: list[Mistake], classes: Sequence[str]) -> str:
+    """Return the most confident mistakes, as part of a sentence."""
+    return listing(
+        [
+            f"row {m.row + 1} ({called(classes[m.label])} given probability {m.of_label:.2f})"
+            for m in mistakes[:_WORST]
+        ]
+    )
+
+
+def gap_rows(summaries: dict[Cell, Summary]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the gaps between fits and the exact posterior, where they are known."""
+    names = names_of(summaries)
+    rows = [
+        [names[cell], with_error(summary.evidence_gap, 2), with_error(summary.probability_gap)]
+        for cell, summary in summaries.items()
+        if summary.evidence_gap is not None and summary.probability_gap is not None
+    ]
+    return ["method", GAPS["evidence_gap"], GAPS["probability_gap"]], rows
+
+
+def sentences(data: Data, conclusion: Conclusion) -> list[str]:
+    """Return what an evaluation concludes, each part in a sentence or two."""
+    best = conclusion.predictions[conclusion.best]
+    found = [f"Best: {names_of(conclusion.ranking)[conclusion.best]}, with {quality(conclusion)}."]
+    found += [" ".join(standing(conclusion))]
+    if mistakes := best.mistakes():
+        counts = confusion(best.y, best.p)
+        found.append(
+            f"Wrong are {confusions(counts, data.classes)}; most confidently "
+            f"{worst_rows(mistakes, data.classes)}."
+        )
+    return [sentence for sentence in found if sentence]
