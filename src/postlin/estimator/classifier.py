@@ -21,6 +21,7 @@ from postlin.estimator.reading import read, validated
 from postlin.estimator.reporting import reported
 from postlin.estimator.strategies import Strategy
 from postlin.inference.infer import TOL
+from postlin.inference.prior_mean import PriorMean
 from postlin.kernels import alike
 from postlin.learning.hyperprior import ARDPrior, Hyperprior
 from postlin.learning.search import Callback
@@ -132,6 +133,12 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
     checkpoint : path or None, default None
         A file that records the progress of a fit with inducing points or neighbours, so that the same
         fit continues from there after the process was killed.
+    prior_mean : float or callable, default 0.0
+        The mean of the latent function before any label is seen: a number, or a function that maps rows
+        of X, as ``fit`` sees them, to an array of one number for each. With two classes a positive mean
+        favours ``classes_[1]``; with ``multi_class="one_vs_rest"`` it is that of each class against the
+        rest. "joint" and "one_vs_one" have none with more than two classes. A model file holds a number
+        only.
 
     Attributes
     ----------
@@ -192,6 +199,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         learn_inducing: bool = False,
         coarse_rows: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        prior_mean: PriorMean = 0.0,
     ) -> None:
         self.kernel = kernel
         self.likelihood = likelihood
@@ -220,6 +228,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.learn_inducing = learn_inducing
         self.coarse_rows = coarse_rows
         self.checkpoint = checkpoint
+        self.prior_mean = prior_mean
 
     def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
         """Learn the hyperparameters and the posterior from labelled rows.

@@ -130,5 +130,6 @@ def _model(plan: Plan, data: Labelled, task: Task) -> ExactModel | JointModel:
         fold_noise=plan.fold_noise,
         weights=UNIT if data.weight is None else Observations(data.weight[task.rows]),
         corrected=plan.corrected,
+        prior_mean=plan.prior_mean,
         place=data.place,
     )

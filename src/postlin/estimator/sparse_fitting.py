@@ -165,8 +165,8 @@ def _jobs(
         sign = np.zeros(len(classes))  # 0 for a class that has no part in the problem
         sign[task.rows] = task.labels
         rows = views.SourceRows(data.source, data.engine, views.View(data.survey, sign, data.factor))
-        tol, fold = max(plan.tol, TOL), plan.fold_noise
-        model = SparseModel(rows, Z, plan.rule, tol, plan.max_iter, fold_noise=fold)
+        tol, latent = max(plan.tol, TOL), (plan.fold_noise, plan.prior_mean)
+        model = SparseModel(rows, Z, plan.rule, tol, plan.max_iter, *latent)
         model.check(plan.start.kernel, learn_points=plan.sparse.learn_inducing)
         earlier = before[k] if len(before) == len(tasks) else None
         jobs.append((task.name, model, earlier, _baseline(data, sign)))

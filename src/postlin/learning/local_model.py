@@ -18,6 +18,7 @@ from postlin.inference.local.gradient import LocalGradients, Score, gradients, l
 from postlin.inference.local.prior import SparsePrior
 from postlin.inference.local.problems import LocalProblems, most_problems
 from postlin.inference.local.solver import LocalPosteriors, solve
+from postlin.inference.prior_mean import PriorMean, mean_at
 from postlin.inference.sparse.posterior import SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method, RowMoments
 from postlin.kernels import WhiteSplit, can_split, split_white
@@ -127,22 +128,27 @@ class GlobalPart:
         problem whose sites cannot be removed keeps the kernel's prior.
         """
         n, size, d = X.shape
-        R, lam, *_ = self.posterior.basis.coordinates(on_host(X).reshape(-1, d))
+        flat = on_host(X).reshape(-1, d)
+        prior_mean = self.method.mean_at(flat)
+        R, lam, *_ = self.posterior.basis.coordinates(flat)
         V = self.prior.whitened(R)
         h, w = self.posterior.h, np.where(weight > 0, weight, 1.0).ravel()
-        moments = RowMoments(V @ h, np.einsum("ij,ij->i", V, V), lam, np.minimum(w, 1.0))
+        moments = RowMoments(V @ h + prior_mean, np.einsum("ij,ij->i", V, V), lam, np.minimum(w, 1.0))
         sites, _ = self.method.solve(y.ravel(), moments)
         felt = np.maximum(w, 1.0) * (seen & (weight > 0)).ravel() / (1.0 + lam * sites.tau)
         put = problems.place.put
-        beta, gamma = (put((felt * part).reshape(n, size)[:, :-1]) for part in sites)
+        # the sites as Rᵀw feels them
+        tau, nu = felt * sites.tau, felt * (sites.nu - sites.tau * prior_mean)
+        beta, gamma = (put(part.reshape(n, size)[:, :-1]) for part in (tau, nu))
         R, V = (put(part.reshape(n, size, -1)) for part in (R, V))
         mean, covariance, found = self.prior.at(problems.covariance, R, V, beta, gamma)
         f = functions(mean)
+        mean = mean + problems.mean
         found = found & f.all(f.isfinite(mean), axis=1) & all_finite(covariance)
         good = np.asarray(on_host(found))
         if not good.all():
             covariance = f.where(found[:, None, None], covariance, problems.covariance)
-            mean = f.where(found[:, None], mean, 0.0)
+            mean = f.where(found[:, None], mean, problems.mean)
         return replace(problems, covariance=covariance, mean=mean), good
 
 
@@ -161,6 +167,7 @@ class LocalModel:
     tol: float
     max_iter: int
     fold_noise: bool = False
+    prior_mean: PriorMean = 0.0
     place: Place = HOST
     parts: tuple[GlobalPart, ...] = ()  # for each problem, if there are inducing points
 
@@ -275,6 +282,14 @@ class _Hoods:
         part.stack = self.stack._replace(K=part_of(self.stack.K, there))
         return part
 
+    def prior_mean(self) -> Matrix:
+        """The prior means of the rows, where the problems are."""
+        place, prior_mean, (n, size, d) = self.model.place, self.model.prior_mean, self.X.shape
+        if not callable(prior_mean):
+            return place.zeros(n, size) + prior_mean
+        rows = np.asarray(on_host(self.X)).reshape(-1, d)
+        return place.put(mean_at(prior_mean, rows).reshape(n, size))
+
     def problems(self, t: int) -> tuple[LocalProblems, np.ndarray]:
         """Problem t of every query, and which of them have a prior."""
         model, latent, place = self.model, self.latent, self.model.place
@@ -289,7 +304,7 @@ class _Hoods:
             diagonal += place.give(latent.noise / copies)
         problems = LocalProblems(
             K,
-            place.zeros(*K.shape[:2]),
+            self.prior_mean(),
             place.give(y),
             latent.likelihood,
             model.rule,

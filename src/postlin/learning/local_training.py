@@ -145,7 +145,8 @@ def with_parts(model: LocalModel, at: Hyperparameters, whole: GlobalFit, n: int)
 
 
 def _sparse(model: LocalModel, Z: Array, rows: Rows) -> SparseModel:
-    return SparseModel(rows, Z, model.rule, model.tol, MAX_PASSES, fold_noise=model.fold_noise)
+    method = model.rule, model.tol, MAX_PASSES, model.fold_noise, model.prior_mean
+    return SparseModel(rows, Z, *method)
 
 
 class Learner:
@@ -285,6 +286,7 @@ class Learner:
                     model.max_iter,
                     fold_noise=model.fold_noise,
                     weights=UNIT if (weight == 1.0).all() else Observations(weight),
+                    prior_mean=model.prior_mean,
                 )
             )
         return models
