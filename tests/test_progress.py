@@ -66,17 +66,17 @@ def test_durations_are_said_in_two_units_at_most(seconds, words):
 def test_a_search_is_estimated_before_and_after_its_evaluations():
     clock = Clock()
     progress = Progress(clock)
-    progress.search(Costs(12, 80.0, 40.0))
+    search = progress.search(Costs(12, 80.0, 40.0))
     assert progress.status().left == pytest.approx(80 + 11 * 40)
     clock.now += 60
     assert progress.status().left == pytest.approx(20 + 11 * 40)
     clock.now += 100  # twice as long as was expected, so that all others are
     assert progress.status().left == pytest.approx(11 * 80)
-    progress.evaluated(-500.0)
+    search.evaluated(-500.0)
     assert progress.status().left == pytest.approx(11 * 80)
     for _ in range(4):  # they are faster in truth
         clock.now += 10
-        progress.evaluated(-400.0)
+        search.evaluated(-400.0)
     clock.now += 4
     status = progress.status()
     assert status.left == pytest.approx(7 * 10 - 4)
@@ -85,7 +85,7 @@ def test_a_search_is_estimated_before_and_after_its_evaluations():
     )
     for _ in range(9):
         clock.now += 10
-        progress.evaluated(-399.0)
+        search.evaluated(-399.0)
     assert progress.status().text == "evaluation 15, log evidence -399.00"
     assert progress.status().left > 0
 
@@ -96,10 +96,10 @@ def test_problems_to_come_take_as_long_as_those_that_have_ended():
     progress.problems(4)
     for name in ("a", "b"):
         progress.problem(name)
-        progress.search(Costs(3, 10.0, 10.0))
+        search = progress.search(Costs(3, 10.0, 10.0))
         for _ in range(3):
             clock.now += 10
-            progress.evaluated(-1.0)
+            search.evaluated(-1.0)
         progress.finished()
     progress.problem("c")
     progress.search(Costs(3, 10.0, 10.0))
@@ -211,7 +211,7 @@ def test_folds_report_from_their_processes(jobs, monkeypatch):
         return boards[0]
 
     source = data(n=300, classes=3)
-    chosen = tasks(4, multi_class="one_vs_rest", scaling="none")
+    chosen = tasks(4, multi_class="one_vs_rest")
     with Heartbeat(lambda: seen.append(boards and boards[0].status().text), every=0.01):
         monkeypatch.setattr(monitor, "_EVERY", 0.02)
         run(source, chosen, Store(None), jobs=jobs, board=made)
@@ -306,12 +306,12 @@ def test_ctrl_c_saves_the_best_so_far_and_says_how_to_go_on(tmp_path):
     frame.assign(y=np.where(X[:, 0] * X[:, 1] + rng.normal(size=1200) > 0, "p", "q")).to_csv(table)
     program = (
         "import signal, os, postlin.workbench.cli.app as app\n"
-        "from postlin._progress import Progress\n"
-        "told, numbers = Progress.evaluated, iter(range(99))\n"
+        "from postlin._progress import Sought\n"
+        "told, numbers = Sought.evaluated, iter(range(99))\n"
         "def stopped(self, log_evidence):\n"
         "    told(self, log_evidence)\n"
         "    next(numbers) == 1 and os.kill(os.getpid(), signal.SIGINT)\n"
-        "Progress.evaluated = stopped\n"
+        "Sought.evaluated = stopped\n"
         "app.app()"
     )
     command = [sys.executable, "-c", program, "fit", str(table)]

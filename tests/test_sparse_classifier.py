@@ -259,7 +259,7 @@ def test_predictions_for_many_rows_take_little_memory(fitted):
         ({"inducing": np.zeros((3, 2))}, "its row 1 repeats row 0"),
         ({"inducing": 5, "schedule": "sequential"}, "parallel schedule only"),
         ({"inducing": 5, "multi_class": "joint"}, "'joint' has no inducing points"),
-        ({"inducing": 5, "coarse_rows": 0}, "coarse_rows must be a positive integer"),
+        ({"inducing": 5, "coarse_rows": 0}, "coarse_rows must be .auto., a positive integer"),
         ({"inducing": 5, "kernel": CompoundKernel([RBF()])}, "cannot be a CompoundKernel"),
         ({"inducing": 5, "kernel": RBF([1.0] * 3)}, "inducing points: 3 length scales for 2 features"),
         (

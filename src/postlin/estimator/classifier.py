@@ -128,8 +128,11 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         and "auto" uses them if the leave-one-out score is better with them.
     learn_inducing : bool, default False
         Whether to move the inducing points to raise the evidence, which can overfit.
-    coarse_rows : int or None, default None
-        Search for the hyperparameters on this many randomly drawn rows first, and then on all rows.
+    coarse_rows : "auto", int or None, default "auto"
+        The rows on which hyperparameters (and learned points) are searched for with inducing points.
+        "auto": of more than 20,000 rows a random 20,000, then 100,000 while that lowers the log-loss of
+        rows held back by .001, and only inference reads all. An integer: so many random rows first,
+        and then all. None: all.
     checkpoint : path or None, default None
         A file that records the progress of a fit with inducing points or neighbours, so that the same
         fit continues from there after the process was killed.
@@ -197,7 +200,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         n_neighbors: int | str | None = None,
         inducing: int | ArrayLike | str | None = None,
         learn_inducing: bool = False,
-        coarse_rows: int | None = None,
+        coarse_rows: int | str | None = "auto",
         checkpoint: str | os.PathLike[str] | None = None,
         prior_mean: PriorMean = 0.0,
     ) -> None:

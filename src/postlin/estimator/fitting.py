@@ -16,8 +16,9 @@ from postlin.estimator.strategies import REGISTRY, Strategy, Task
 from postlin.kernels import check_kernel, matrices_held
 from postlin.learning.joint_model import JointModel
 from postlin.learning.models import ExactModel
+from postlin.learning.parts import train_in_parts
 from postlin.learning.starts import constant_evidence
-from postlin.learning.training import shown_log, train
+from postlin.learning.training import shown_log
 from postlin.linalg.threads import blas_threads
 from postlin.rules.weights import UNIT, Observations
 
@@ -110,7 +111,9 @@ def _fit(
         weights = data.weight if data.weight is not None else np.ones(len(data.codes))
         constant = [constant_evidence(task.labels, weights[task.rows]) for task in tasks]
         guided = plan.guided(at, data.X, constant, warm=before[0] is not None)
-        training = train(models, at, rng=rng, starts=starts, name=name, **guided, **plan.search)
+        training = train_in_parts(
+            models, at, rng=rng, starts=starts, name=name, **guided, **plan.search
+        )
     kind = JointFit if plan.joint else ExactFit
     return [kind(t.name, t.rows, models[k], training, k) for k, t in enumerate(tasks)]
 

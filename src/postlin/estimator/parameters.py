@@ -60,7 +60,7 @@ class SparsePlan(NamedTuple):
 
     inducing: int | np.ndarray  # the number of points, or the points
     learn_inducing: bool
-    coarse_rows: int | None
+    coarse_rows: int | str | None
     checkpoint: str | os.PathLike[str] | None
     seed: int | None  # the random state, if it is a number
 
@@ -299,7 +299,7 @@ def _sparse(model: Parameters, kernel: Kernel) -> SparsePlan | None:
     """The options of a fit with inducing points, checked; None for exact inference."""
     if model.inducing is None:
         for name in ("learn_inducing", "coarse_rows", "checkpoint"):
-            if getattr(model, name) not in (None, False):
+            if _is_set(model, name):
                 also = " or n_neighbors" if name == "checkpoint" else ""
                 raise ValueError(
                     f"{name} is for fits with inducing points{also}: set inducing too, as in "
@@ -309,10 +309,17 @@ def _sparse(model: Parameters, kernel: Kernel) -> SparsePlan | None:
     check_inducing(model.inducing)
     _check_sparse(model, kernel)
     rows = model.coarse_rows
-    if not (rows is None or (_is_integer(rows) and rows >= 1)):
-        raise ValueError(f"coarse_rows must be a positive integer or None, got {rows!r}.")
-    coarse = None if rows is None else int(rows)
+    automatic = isinstance(rows, str) and rows == "auto"
+    if not (automatic or rows is None or (_is_integer(rows) and rows >= 1)):
+        raise ValueError(f"coarse_rows must be 'auto', a positive integer or None, got {rows!r}.")
+    coarse = rows if automatic or rows is None else int(rows)
     return SparsePlan(model.inducing, bool(model.learn_inducing), coarse, *_resumed(model))
+
+
+def _is_set(model: Parameters, name: str) -> bool:
+    """Whether an option of fits with inducing points is set to another value than the default."""
+    value = getattr(model, name)
+    return not (value is None or value is False or (name == "coarse_rows" and value == "auto"))
 
 
 def _resumed(model: Parameters) -> tuple[str | os.PathLike[str] | None, int | None]:
@@ -332,7 +339,7 @@ def _local(model: Parameters, kernel: Kernel) -> LocalPlan:
     if not (inducing is None or (isinstance(inducing, str) and inducing == "auto")):
         check_inducing(inducing)
     for name in ("learn_inducing", "coarse_rows"):
-        if getattr(model, name) not in (None, False):
+        if _is_set(model, name):
             raise ValueError(
                 f"{name} is for fits with inducing points alone: leave it out with n_neighbors."
             )

@@ -2,7 +2,7 @@
 
 import hashlib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,6 +23,7 @@ from postlin.inference.sparse.posterior import State, inducing_points
 from postlin.learning.checkpoint import Checkpoint, RememberingModel, check_path
 from postlin.learning.coarse import train_sparse
 from postlin.learning.hyperparameters import WithPoints
+from postlin.learning.sampled import train_sampled
 from postlin.learning.sparse_model import TOL, SparseModel
 from postlin.learning.starts import constant_evidence
 from postlin.learning.training import Training, shown_log, train
@@ -196,7 +197,7 @@ def _fit(
     if plan.sparse.learn_inducing:
         at = WithPoints.of(at, Z, _box(data.survey.sample, Z))
     seed, few = int(rng.randint(np.iinfo(np.int32).max)), plan.sparse.coarse_rows
-    search = train if few is None else partial(train_sparse, coarse_rows=few, seed=seed)
+    search = _search(few, seed)
     watched: list[SparseModel] = list(models)
     if checkpoint is not None:
         watched = [RememberingModel(**vars(m), checkpoint=checkpoint, name=n) for n, m, *_ in group]
@@ -211,6 +212,13 @@ def _fit(
         checkpoint.finish(names)
     spread = data.survey.sample.std(axis=0)
     return [SparseFit(name, models[k], training, k, spread) for k, name in enumerate(names)]
+
+
+def _search(coarse_rows: int | str | None, seed: int) -> Callable[..., Training[State]]:
+    """How to search: on samples, on a sample and then on all rows, or on all rows alone."""
+    if isinstance(coarse_rows, str):  # "auto"
+        return partial(train_sampled, seed=seed)
+    return train if coarse_rows is None else partial(train_sparse, coarse_rows=coarse_rows, seed=seed)
 
 
 def _box(sample: Array, Z: Array) -> Array:

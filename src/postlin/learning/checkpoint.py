@@ -65,6 +65,11 @@ class Journal:
         self._step += 1
         return known
 
+    @property
+    def present(self) -> Step:
+        """The entry of the present inference."""
+        return self.steps[self._step - 1]
+
     def _close(self) -> None:
         """End the present inference, of which no pass is needed any more."""
         if self._pass:
@@ -120,8 +125,8 @@ class Checkpoint:
     def finish(self, names: Iterable[str]) -> None:
         """End the searches of the problems with these names."""
         for name in names:
-            self.journal(name).finish()
-            self.journal(_coarse(name)).finish()
+            for journal in (name, _coarse(name), _coarse(_coarse(name))):
+                self.journal(journal).finish()
 
     def write_now_and_then(self) -> None:
         """Write the file, unless it was written less than ``EVERY`` seconds ago."""
@@ -156,7 +161,7 @@ class Checkpoint:
 
 
 def _coarse(name: str) -> str:
-    """The name of the journal of a problem's coarse search."""
+    """The name of the journal of a problem's search on a sample, and on a larger one after that."""
     return f"{name}, coarse"
 
 
@@ -168,7 +173,7 @@ class JournalRows(Rows):
     """Rows whose sums are kept in a journal, so that none is computed twice."""
 
     def __init__(self, rows: Rows, journal: Journal) -> None:
-        self.n, self.engine = rows.n, rows.engine
+        self.n, self.engine, self.times = rows.n, rows.engine, rows.times
         self._rows, self._journal = rows, journal
 
     @override
@@ -218,6 +223,13 @@ class RememberingModel(SparseModel):
             return result
 
         return replace(found, differentiate=differentiate)
+
+    @override
+    def log_loss(self, at: Hyperparameters, state: State, rows: ArrayRows) -> float:
+        step = self._journal.present
+        if "loss" not in step:
+            step["loss"] = super().log_loss(at, state, rows)
+        return float(step["loss"])
 
     def _replayed(
         self, at: Hyperparameters, step: Step, start: State | None, tol: float | None

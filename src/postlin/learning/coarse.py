@@ -1,8 +1,8 @@
 """Learning from many rows: a first search uses a sample of them, the second all.
 
-On all rows every evaluation of a search costs tens of passes. A sample nearly determines the optimum:
-the search on all rows begins there, with the curvature of the sample's evidence and with its sites,
-both scaled to all rows, and needs few evaluations.
+On all rows every evaluation of a search costs tens of passes. A sample, whose rows have the weights of
+all that they stand for, nearly determines the optimum: the search on all rows begins there, with the
+curvature of the sample's evidence and with its sites, and needs few evaluations.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,27 +51,28 @@ def train_sparse(
         return search(
             models, at, optimizer, restarts=restarts, starts=starts, callback=callback, guide=guide
         )
-    some = [model.on(model.rows.sample(coarse_rows, seed)) for model in models]
+    some = [
+        model.on(model.rows.sample(coarse_rows, seed).standing_for(model.n_rows)) for model in models
+    ]
     logger.info("searching on %d of %d rows first (coarse_rows, seed %d)", coarse_rows, n, seed)
     cold = [None] * len(some)
     coarse = search(some, at, optimizer, restarts=restarts, starts=cold, guide=guide)
-    times = [model.n_rows / few.n_rows for model, few in zip(models, some, strict=True)]
     logger.info("continuing on all rows from %s", coarse.at.kernel)
     fine = search(
         models,
         coarse.at,
         None if coarse.interrupted else optimizer,
-        starts=[found.start.repeated(k) for found, k in zip(coarse.best, times, strict=True)],
+        starts=[found.start for found in coarse.best],
         callback=callback,
         guide=guide,
         look_around=False,
-        curvature=None if coarse.interrupted else _curvature(some, coarse, max(times)),
+        curvature=None if coarse.interrupted else curvature_at(some, coarse),
     )
     return fine._replace(interrupted=coarse.interrupted or fine.interrupted)
 
 
-def _curvature(some: Sequence[SparseModel], coarse: Training[State], times: float) -> Array | None:
-    """The Hessian of minus the log evidence at the end of the first search, scaled to all rows."""
+def curvature_at(some: Sequence[SparseModel], coarse: Training[State]) -> Array | None:
+    """The Hessian of minus the log evidence at the end of a search; None for too many parameters."""
     theta, (_, high) = coarse.at.theta, coarse.at.bounds.T
     if len(theta) > _MANY:
         return None
@@ -80,5 +81,5 @@ def _curvature(some: Sequence[SparseModel], coarse: Training[State], times: floa
     here = objective(theta)[1]
     rows = np.array([(objective(theta + step)[1] - here) / step.sum() for step in steps])
     values, vectors = np.linalg.eigh(0.5 * (rows + rows.T))
-    curvature: Array = (vectors * np.maximum(times * values, _LEAST)) @ vectors.T
+    curvature: Array = (vectors * np.maximum(values, _LEAST)) @ vectors.T
     return curvature

@@ -28,6 +28,8 @@ OF_SPARSE = 250.0, 170.0
 _LOCAL = 1200.0
 #: Evaluations of a search, and those that each length scale adds where features have their own.
 _EVALUATIONS, _EACH = 12, 2.5
+#: Evaluations of a search that another on fewer rows has led to its start.
+LED = 6
 
 
 def factorisation_seconds(n: float, place: Place = HOST) -> float:
@@ -44,10 +46,12 @@ def factorisation_seconds(n: float, place: Place = HOST) -> float:
     return float(min(taken) * (n / m) ** 3)
 
 
-def evaluations(n_parameters: int) -> int:
-    """About how many evaluations of the evidence a search takes."""
+def evaluations(n_parameters: int, *, is_led: bool = False) -> int:
+    """About how many evaluations of the evidence a search takes; with ``is_led`` in its last part."""
     if n_parameters == 0:
         return 1
+    if is_led:
+        return LED
     return round(_EVALUATIONS + _EACH * max(n_parameters - 3, 0))
 
 
@@ -56,9 +60,10 @@ def costs(size: float, units: tuple[float, float], n_parameters: int, place: Pla
     return priced(factorisation_seconds(size, place), units, n_parameters)
 
 
-def priced(one: float, units: tuple[float, float], n_parameters: int) -> Costs:
+def priced(one: float, units: tuple[float, float], n_parameters: int, *, is_led: bool = False) -> Costs:
     """``costs``, if a factorisation takes so many seconds."""
-    return Costs(evaluations(n_parameters), *(_LEAST + unit * one for unit in units))
+    n = evaluations(n_parameters, is_led=is_led)
+    return Costs(n, *(_LEAST + unit * one for unit in units))
 
 
 def local_units(searches: float) -> float:

@@ -168,6 +168,8 @@ def _step(step: Step, Z: Array) -> Step:
         _check(isinstance(step["error"], str))
     elif "error" in step:
         _check_result(step, len(Z))
+    if "loss" in step:
+        _check(isinstance(step["loss"], float))
     if "gradient" in step:
         value, gradient = step["gradient"]
         _check(isinstance(value, float))

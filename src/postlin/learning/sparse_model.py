@@ -13,7 +13,7 @@ from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
 from postlin.inference.prior_mean import PriorMean, mean_at
 from postlin.inference.result import Record
 from postlin.inference.sparse.evidence import SparseApproximation, gradient_at
-from postlin.inference.sparse.passes import Evidence, EvidencePass
+from postlin.inference.sparse.passes import Evidence, EvidencePass, LogLossPass
 from postlin.inference.sparse.posterior import JITTER, Basis, SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
 from postlin.inference.sparse.solver import AfterPass, Solver, record_of_passes
@@ -25,7 +25,7 @@ from postlin.likelihoods import BinaryLikelihood, WithNoise
 from postlin.linalg.minimise import Worth
 from postlin.rules.binary import Rule
 from postlin.schedules import Parallel
-from postlin.streaming.views import Rows
+from postlin.streaming.views import ArrayRows, Rows
 
 #: A search with more parameters than this, as with learned inducing points, takes no more evaluations.
 MANY = 40
@@ -69,7 +69,7 @@ class SparseModel(Model[State]):
     @override
     def worth(self) -> Worth:
         # slopes are sums over rows with a relative error, so that what counts as flat grows with n
-        return Worth(gain=1e-6, slope=max(_FLAT, _SLOPE_A_ROW * self.n_rows))
+        return Worth(gain=1e-6, slope=max(_FLAT, _SLOPE_A_ROW * self.rows.times * self.n_rows))
 
     @property
     @override
@@ -158,6 +158,13 @@ class SparseModel(Model[State]):
         return SparseApproximation(
             record, posterior, state, method, log_evidence, improper, _not_differentiable
         )
+
+    def log_loss(self, at: Hyperparameters, state: State, rows: ArrayRows) -> float:
+        """The mean log-loss of other rows in a state at these hyperparameters, weights included."""
+        basis, method, _ = self._prior(at)
+        posterior = SparsePosterior.of(basis, state)
+        lost, weight = rows.total(LogLossPass(posterior, method))
+        return lost / weight
 
     @override
     def warnings(self, record: Record) -> list[Warning]:

@@ -27,6 +27,7 @@ class Rows(ABC):
 
     n: int
     engine: Engine
+    times: float = 1.0  # how many rows each of them stands for
 
     @abstractmethod
     def total(self, share: Callable[[Chunk], S]) -> S:
@@ -47,10 +48,21 @@ class ArrayRows(Rows, Source):
     weight: Array | None = None
     chunk: int = CHUNK
     engine: Engine = field(default=Threads(1))
+    times: float = 1.0
 
     def __post_init__(self) -> None:
         self.n = len(self.X)
         self._all = Chunk(self.X, self.y, np.ones(self.n) if self.weight is None else self.weight, 0)
+
+    def where(self, chosen: np.ndarray) -> "ArrayRows":
+        """The rows that a mask or an array of indices selects."""
+        rows = self._all.where(chosen)
+        return ArrayRows(rows.X, rows.y, rows.weight, self.chunk, self.engine)
+
+    def standing_for(self, n: int) -> "ArrayRows":
+        """The same rows, with the weights of n rows of which they are a sample."""
+        times = n / self.n
+        return ArrayRows(self.X, self.y, times * self._all.weight, self.chunk, self.engine, times)
 
     def loads(self) -> Iterator[Callable[[], Chunk]]:
         """One pass: functions that return slices of the arrays."""

@@ -90,6 +90,7 @@ def find_columns(table: pd.DataFrame, wishes: Wishes = Wishes()) -> Findings:
             _sort(name, table[name], wishes, sorted_out, found.problems)
     for name, first in _copies(table, sorted_out).items():
         sorted_out.kinds.pop(name)
+        sorted_out.missing.pop(name, None)
         found.remarks.append(f"column {shown(name)} repeats {shown(first)}, and is left out")
     kinds = sorted_out.kinds
     dates = tuple((name, form) for name, (kind, form) in kinds.items() if kind == "date")

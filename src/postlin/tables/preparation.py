@@ -6,6 +6,7 @@ from each other (a squared distance of two) as two values of a number are on ave
 levels there are and however rare they are.
 """
 
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -106,45 +107,50 @@ class Whitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         )
 
 
-def preparation(
-    columns: Columns, impute: Impute = "median", scaling: Scaling = "standardise"
-) -> list[tuple[str, Any]]:
-    """The steps of a pipeline that turn a table into rows of numbers for a classifier."""
-    for what, value, known in (("impute", impute, Impute), ("scaling", scaling, Scaling)):
-        if value not in get_args(known):
-            raise ValueError(f"{what} must be one of {', '.join(get_args(known))}, got {value!r}.")
-    scaler = [Standardised()] if scaling == "standardise" else []
-    imputer = SimpleImputer(strategy=impute, add_indicator=True, keep_empty_features=True)
-    encoder = OneHotEncoder(
-        handle_unknown="infrequent_if_exist",
-        min_frequency=2,
-        max_categories=MOST_LEVELS,
-        sparse_output=False,
-    )
-    names, formats = (
-        (tuple(part) for part in zip(*columns.dates, strict=True)) if columns.dates else ((), ())
-    )
-    branches = [
-        ("numbers", make_pipeline(Numbers(), *scaler, imputer), columns.numbers),
-        ("categories", make_pipeline(Texts(), encoder), columns.categories),
-        ("dates", make_pipeline(Dates(formats), *scaler, imputer), names),
-    ]
-    steps: list[tuple[str, Any]] = [
-        (
-            "columns",
-            ColumnTransformer(
-                [(name, steps, list(some)) for name, steps, some in branches if some],
-                sparse_threshold=0,
-                verbose_feature_names_out=False,
-            ),
+@dataclass(frozen=True)
+class Preparation:
+    """How a table becomes rows of numbers."""
+
+    columns: Columns
+    impute: Impute = "median"
+    scaling: Scaling = "standardise"
+
+    def __post_init__(self) -> None:
+        for what, value, known in (
+            ("impute", self.impute, Impute),
+            ("scaling", self.scaling, Scaling),
+        ):
+            if value not in get_args(known):
+                raise ValueError(f"{what} must be one of {', '.join(get_args(known))}, got {value!r}.")
+
+    def steps(self) -> list[tuple[str, Any]]:
+        """The unfitted steps of a pipeline, to put in front of a classifier."""
+        scaler = [Standardised()] if self.scaling == "standardise" else []
+        imputer = SimpleImputer(strategy=self.impute, add_indicator=True, keep_empty_features=True)
+        encoder = OneHotEncoder(
+            handle_unknown="infrequent_if_exist",
+            min_frequency=2,
+            max_categories=MOST_LEVELS,
+            sparse_output=False,
         )
-    ]
-    return [*steps, ("whitening", Whitening())] if scaling == "whiten" else steps
+        dates = Dates(tuple(form for _, form in self.columns.dates))
+        branches = [
+            ("numbers", make_pipeline(Numbers(), *scaler, imputer), self.columns.numbers),
+            ("categories", make_pipeline(Texts(), encoder), self.columns.categories),
+            ("dates", make_pipeline(dates, *scaler, imputer), [name for name, _ in self.columns.dates]),
+        ]
+        reader = ColumnTransformer(
+            [(name, steps, list(some)) for name, steps, some in branches if some],
+            sparse_threshold=0,
+            verbose_feature_names_out=False,
+        )
+        steps: list[tuple[str, Any]] = [("columns", reader)]
+        return [*steps, ("whitening", Whitening())] if self.scaling == "whiten" else steps
 
 
-def columns_of(pipeline: Pipeline) -> Columns | None:
-    """The columns that a fitted pipeline with the steps of ``preparation`` takes; None for others."""
-    first = pipeline.steps[0][1]
+def columns_of(model: Any) -> Columns | None:
+    """The columns that a fitted pipeline with the steps of ``Preparation`` takes; None for others."""
+    first = model.steps[0][1] if isinstance(model, Pipeline) else model
     if not isinstance(first, ColumnTransformer):
         return None
     parts = {
@@ -158,12 +164,12 @@ def columns_of(pipeline: Pipeline) -> Columns | None:
     return Columns(numbers, categories, tuple(zip(dates, formats, strict=True)))
 
 
-def unknown_levels(pipeline: Pipeline, table: pd.DataFrame) -> dict[str, list[str]]:
-    """The levels in a table that a fitted pipeline did not learn from, by column."""
-    columns = columns_of(pipeline)
+def unknown_levels(model: Any, table: pd.DataFrame) -> dict[str, list[str]]:
+    """The levels in a table that a fitted model did not learn from, by column."""
+    columns = columns_of(model)
     if columns is None or not columns.categories:
         return {}
-    encoder = pipeline.steps[0][1].named_transformers_["categories"][-1]
+    encoder = model.steps[0][1].named_transformers_["categories"][-1]
     found = {}
     for name, known in zip(columns.categories, encoder.categories_, strict=True):
         new = set(map(cells.as_text, cells.levels(table[name]).values)) - set(known)

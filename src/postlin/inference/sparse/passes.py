@@ -181,6 +181,18 @@ class RowMarginals(_Pass):
         return chunk.y, chunk.weight, marginals, rows.cavity_view.cavity
 
 
+class LogLossPass(_Pass):
+    """−Σ weight · log p(y) of rows that are not part of the posterior, and the sum of their weights."""
+
+    purpose: ClassVar[str] = "log-loss"
+
+    def __call__(self, chunk: Chunk) -> tuple[float, float]:
+        """The chunk's share of the two sums."""
+        _, moments, _ = self._whitened(chunk)
+        log_z, *_ = self.method.likelihood.log_average(chunk.y, moments.mu, moments.lam + moments.s)
+        return -float(chunk.weight @ log_z), float(chunk.weight.sum())
+
+
 def _update(V: Array, weight: Array, tau: Array, pull: Array) -> tuple[Array, Array]:
     """Σ τ'VVᵀ and Σ pull V, where a row of weight ω counts max(ω, 1) times."""
     copies = np.maximum(weight, 1.0)

@@ -181,11 +181,6 @@ class State:
         """The state without any row, where the posterior is the prior."""
         return cls(np.eye(len(basis.Z)), np.zeros(len(basis.Z)), basis.factor.L)
 
-    def repeated(self, times: float) -> "State":
-        """The state if every row, with its site, were there so many times."""
-        eye = np.eye(len(self.b))
-        return State(eye + times * (self.B - eye), times * self.b, self.L)
-
     def in_basis(self, basis: Basis) -> "State":
         """A warm start in another basis: there the sites say the same about the values u = Lw at Z.
 

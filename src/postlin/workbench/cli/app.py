@@ -10,20 +10,22 @@ import numpy as np
 import pandas as pd
 import typer
 from rich.padding import Padding
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import Pipeline
 
 import postlin
 from postlin import datasets
 from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.files import check_skops
-from postlin.workbench.cli import inputs, large, outputs
+from postlin.workbench.cli import inputs, large, outputs, tables
 from postlin.workbench.cli.experiments import evaluate, reproduce
 from postlin.workbench.cli.progress import fitting
-from postlin.workbench.evaluation.folds import Task
+from postlin.workbench.cli.reading import Spelling
+from postlin.workbench.evaluation.folds import Data, Task
 from postlin.workbench.evaluation.methods import make_classifier
 
 _MODEL = Path("model.postlin")
+#: The format of predicted probabilities.
+_DIGITS = "%.6g"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(evaluate)
@@ -62,16 +64,28 @@ def fit(
             help="A saved model of the same columns and classes, from which the search goes on."
         ),
     ] = None,
+    scaling: tables.ScaleBy = None,
+    impute: tables.ImputeBy = "median",
+    drop: tables.Drop = None,
+    ids: tables.Id = None,
+    categorical: tables.Categorical = None,
+    numeric: tables.Numeric = None,
+    sep: tables.Sep = None,
+    decimal: tables.Decimal = None,
+    encoding: tables.Encoding = None,
 ) -> None:
-    """Train on a table and save the model; Ctrl-C saves the best so far."""
-    source = inputs.read_data(data, target)
+    """Train on a table and save the model, which takes tables of the same kind as they are.
+
+    Ctrl-C saves the best model so far.
+    """
+    spelling = Spelling(sep, decimal, encoding)
+    about = tables.Options(spelling, impute, drop, ids, categorical, numeric, scaling)
+    source = tables.read_data(data, target, about)
     size = large.large(n_neighbors, inducing, device, len(source.codes))
     chosen = inputs.choices(method, likelihood, multi_class, len(source.classes), size.option)
     if len(chosen) != 1:
         raise inputs.BadInputError("fit takes one --method, one --likelihood and one --multi-class.")
-    if not model.parent.is_dir():
-        raise inputs.BadInputError(f"there is no folder {str(model.parent)!r} to save the model in.")
-    outputs.check_writable(model)
+    outputs.check_folder(model, "model")
     check_skops()
     task = Task(source.name, *chosen[0][:2], multi_class=chosen[0].multi_class, **size._asdict())
     estimator = make_classifier(*chosen[0][:2], multi_class=chosen[0].multi_class, **size._asdict())
@@ -80,12 +94,14 @@ def fit(
         estimator = _read_model(start_from)[-1].set_params(
             **estimator.get_params(deep=False) | {"warm_start": True}
         )
-    pipeline = make_pipeline(StandardScaler(), estimator)
+    assert source.preparation is not None
+    pipeline = Pipeline([*source.preparation.steps(), ("classifier", estimator)])
+    for remark in source.remarks:
+        outputs.note(remark)
     large.check_room(source, [task], 1)
     if prospect := large.prospect(source, [task], size, 1, predicts=False):
         outputs.note(prospect)
-    X = pd.DataFrame(source.X, columns=list(source.feature_names))
-    _fit_shown(pipeline, X, np.array(source.classes)[source.codes])
+    _fit_shown(pipeline, source)
     saved = outputs.save_model(pipeline, model)
     outputs.note(f"{_learned(estimator)}; saved {saved}")
     if any(part.interrupted for part in estimator._estimators):
@@ -95,11 +111,12 @@ def fit(
         )
 
 
-def _fit_shown(pipeline: Pipeline, X: pd.DataFrame, y: np.ndarray) -> None:
+def _fit_shown(pipeline: Pipeline, source: Data) -> None:
     """Fit and show the progress, and then what the fit warns of."""
+    rows = f"fitting {len(source.codes):,} rows"
     try:
-        with fitting(f"fitting {len(X):,} rows"), warnings.catch_warnings(record=True) as told:
-            pipeline.fit(X, y)
+        with fitting(rows), warnings.catch_warnings(record=True) as told:
+            pipeline.fit(source.X, np.array(source.classes)[source.codes])
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             "interrupted before the search had a result: there is nothing to keep."
@@ -118,19 +135,26 @@ def predict(
         Path | None,
         typer.Option(help="CSV file for the predictions; by default they go to standard output."),
     ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(help="Columns of the table to put in front, by commas.", metavar="NAMES"),
+    ] = None,
+    sep: tables.Sep = None,
+    decimal: tables.Decimal = None,
+    encoding: tables.Encoding = None,
 ) -> None:
-    """Predict labels and probabilities for the rows of a table.
+    """Predict labels and probabilities, with six digits, for the rows of a table.
 
     Labels that a spreadsheet would execute, such as =1+1, get an apostrophe in front.
     """
     fitted = _read_model(model)
-    X = _read_rows(fitted, data)
     if out is not None:
-        outputs.check_writable(out)
+        outputs.check_folder(out, "predictions")
+    X, kept = tables.read_rows(fitted, data, Spelling(sep, decimal, encoding), keep)
     p, labels = fitted.predict_proba(X), fitted.classes_
     table = pd.DataFrame(p, columns=[f"p({c})" for c in labels])
     table.insert(0, "label", labels[p.argmax(axis=1)])
-    text = outputs.as_csv(table)
+    text = outputs.as_csv(pd.concat([kept.reset_index(drop=True), table], axis=1), _DIGITS)
     if out is None:
         sys.stdout.write(text)
     else:
@@ -159,12 +183,16 @@ def verify(
         Path | None,
         typer.Option(help="CSV file for exact probabilities, their standard deviations and the fit's."),
     ] = None,
+    sep: tables.Sep = None,
+    decimal: tables.Decimal = None,
+    encoding: tables.Encoding = None,
 ) -> None:
     """Tell how far a model is from the exact posterior, by Monte Carlo."""
     fitted = _read_model(model)
-    X = None if data is None else _read_rows(fitted, data)
     if out is not None:
-        outputs.check_writable(out)
+        outputs.check_folder(out, "probabilities")
+    spelling = Spelling(sep, decimal, encoding)
+    X = None if data is None else tables.read_rows(fitted, data, spelling).X
     last = fitted
     if isinstance(fitted, Pipeline):
         last, X = fitted[-1], None if X is None else fitted[:-1].transform(X)
@@ -174,19 +202,6 @@ def verify(
     if out is not None:
         outputs.write_text(out, outputs.as_csv(outputs.verified_table(found)))
         outputs.note(f"written: {out} ({len(found.probabilities)} rows)")
-
-
-def _read_rows(fitted: Pipeline, data: Path) -> pd.DataFrame:
-    """The rows of a table that a model can predict, which must have the model's columns."""
-    frame = inputs.read_frame(data)
-    columns = list(fitted.feature_names_in_)
-    absent = [name for name in columns if name not in frame.columns]
-    if absent:
-        raise inputs.BadInputError(
-            f"{str(data)!r} lacks the model's columns {inputs.listed(map(repr, absent))}; it has "
-            f"{inputs.listed(frame.columns)}."
-        )
-    return pd.DataFrame(inputs.numeric(frame[columns], str(data)), columns=columns)
 
 
 def _learned(fitted: GPClassifier) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from postlin.learning import forecast
+from postlin.learning.models import LARGE
 from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.folds import Data, Task
 
@@ -73,7 +74,8 @@ class Forecast:
         if task.inducing is not None:
             size = (rows * float(task.inducing) ** 2) ** (1 / 3)
             return problems * self._search(size, forecast.OF_SPARSE)
-        return problems * self._search(rows, forecast.OF_EXACT)
+        return problems * self._search(rows, forecast.OF_EXACT, is_led=rows >= LARGE)
 
-    def _search(self, size: float, units: tuple[float, float]) -> float:
-        return forecast.priced(self._thousand * (size / 1000) ** 3, units, _FREE).seconds
+    def _search(self, size: float, units: tuple[float, float], *, is_led: bool = False) -> float:
+        one = self._thousand * (size / 1000) ** 3
+        return forecast.priced(one, units, _FREE, is_led=is_led).seconds

@@ -9,8 +9,9 @@ from markupsafe import Markup
 
 from postlin.workbench.report.drawing import embed, plain
 
-#: Tables with more columns become a card for each row on narrow screens.
-_NARROW = 3
+#: Tables with more columns become a card for each row on narrow screens, and those with more than the
+#: second number have narrow columns, whose numbers may take two lines.
+_NARROW, _WIDE = 3, 6
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,12 @@ class Table:
     @property
     def stacked(self) -> bool:
         """Whether each row becomes a card where the screen is narrow."""
-        return len(self.header) > _NARROW
+        return len(self.header) > _NARROW or not any(self.header)
+
+    @property
+    def wide(self) -> bool:
+        """Whether the columns must be narrow."""
+        return len(self.header) > _WIDE
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from postlin.workbench.evaluation.explanation import Explanation
 from postlin.workbench.evaluation.folds import Data, Results
 from postlin.workbench.evaluation.scores import COLUMNS, GAPS, Cell, Summary, group
 from postlin.workbench.report import features, inference, predictions, words
-from postlin.workbench.report.drawing import count, listing, number, short
+from postlin.workbench.report.drawing import count, listing, short
 from postlin.workbench.report.page import Answer, Item, Section, Table, render
 from postlin.workbench.report.words import SHORT, called, names_of, percent, with_error
 
@@ -25,6 +25,10 @@ _DECIMALS = {"log_evidence": 1, "seconds": 2, "evidence_gap": 2}
 #: The most curves in a figure, wrong rows in a table, classes named in the text, and letters of a class
 #: in a legend.
 _CURVES, _WRONG, _NAMED, _LONGEST = 6, 20, 8, 21
+#: With a smaller share of the rarer class, ROC curves flatter: precision and recall are drawn too.
+_RARE = 0.3
+#: Traces of the log evidence that are nowhere this far apart are drawn as one.
+_SAME = 0.5
 
 
 class Origin(NamedTuple):
@@ -176,7 +180,7 @@ def probabilities_section(data: Data, conclusion: Conclusion) -> Section:
             text += f" There are curves for the {_CURVES} classes with most rows."
         curves = {_in_legend(data.classes, k): ((y == k).astype(float), p[:, k]) for k in shown}
         items = [
-            predictions.reliability(right, sure, name, "whose predicted class is right"),
+            predictions.reliability(right, sure, name, "predicted correctly", "of the predicted class"),
             predictions.roc(curves, "the class", "other rows"),
         ]
     else:
@@ -187,8 +191,9 @@ def probabilities_section(data: Data, conclusion: Conclusion) -> Section:
         items = [
             predictions.reliability((y == rare).astype(float), p[:, rare], name, f"of {target}"),
             predictions.roc(curves, target, other),
-            predictions.precision_recall(curves, target),
         ]
+        if np.mean(y == rare) < _RARE:
+            items.append(predictions.precision_recall(curves, target))
     return Section("Probabilities", [text], items)
 
 
@@ -224,7 +229,7 @@ def features_section(data: Data, conclusion: Conclusion, found: Explanation) -> 
     items: list[Item] = [features.importance(found, name)]
     if found.plane is not None:
         columns = [str(column) for column in data.feature_names]
-        seen = data.X, data.codes, data.classes
+        seen = data.table.to_numpy(float), data.codes, data.classes
         items.append(features.decision_map(found.plane, *seen, columns, name))
     if found.dependence:
         items.append(features.dependence(found.dependence, data.classes, name))
@@ -298,11 +303,18 @@ def _other_scores(
 
 
 def traces_of(results: Results) -> dict[str, list[float]]:
-    """Return the evidence by evaluation of some methods, in their first fold."""
-    cells = [(cell, next(iter(folds.values())).trace) for cell, folds in group(results).items()]
-    learned = [(cell, trace) for cell, trace in cells if trace][:_CURVES]
-    names = names_of([cell for cell, _ in learned])
-    return {names[cell]: trace for cell, trace in learned}
+    """Return the evidence by evaluation of some methods, in their first fold; equal ones are one."""
+    first = {cell: next(iter(folds.values())).trace for cell, folds in group(results).items()}
+    learned = {cell: trace for cell, trace in first.items() if trace}
+    names, alike = names_of(learned), list[tuple[list[str], list[float]]]()
+    for cell, trace in learned.items():
+        for same, other in alike:
+            if len(other) == len(trace) and np.max(np.abs(np.subtract(trace, other))) < _SAME:
+                same.append(names[cell])
+                break
+        else:
+            alike.append(([names[cell]], trace))
+    return {", ".join(same): trace for same, trace in alike[:_CURVES]}
 
 
 def origin_section(data: Data, origin: Origin) -> Section:
@@ -318,6 +330,7 @@ def origin_section(data: Data, origin: Origin) -> Section:
         ["versions", f"{versions}, Python {platform.python_version()}"],
         ["data", f"{data.name}: {len(data.codes):,} rows; {', '.join(sizes)}"],
         ["features", short(", ".join(map(str, data.feature_names)), 300)],
+        *([["the table", "; ".join(data.remarks)]] if data.remarks else []),
         ["fingerprint of the data", f"SHA-256 {fingerprint_of(data)}"],
     ]
     caption = "What is needed to compute this report again."
@@ -326,7 +339,7 @@ def origin_section(data: Data, origin: Origin) -> Section:
 
 def fingerprint_of(data: Data) -> str:
     """Return the first digits of a digest of the rows, the classes and their names."""
-    digest = hashlib.sha256(data.X.tobytes() + data.codes.tobytes())
+    digest = hashlib.sha256(data.digest())
     digest.update("\0".join([*data.classes, *map(str, data.feature_names)]).encode(errors="replace"))
     return digest.hexdigest()[:16]
 
@@ -338,4 +351,4 @@ def _in_legend(classes: tuple[str, ...], k: int) -> str:
 
 
 def _digits(value: float | None) -> str:
-    return "–" if value is None else number(value)
+    return "–" if value is None else f"{value:.3f}"

@@ -34,17 +34,19 @@ def spoken(about: Cell | Task) -> str:
 
 
 def names_of(cells: Iterable[Cell]) -> dict[Cell, str]:
-    """Return a name for each method that leaves out what all of them share."""
+    """Return a name for each method that leaves out what all of them share, such as 'PL (joint)'."""
     cells = list(cells)
     ours = [cell for cell in cells if cell.method not in BASELINES]
-    one_likelihood = len({cell.likelihood for cell in ours}) == 1
+    likelihoods = {cell.likelihood for cell in ours if cell.multi_class != "joint"}
     one_strategy = len({cell.multi_class for cell in ours}) == 1
     names = {}
     for cell in cells:
-        likelihood = cell.likelihood if not one_likelihood else ""
-        strategy = cell.multi_class if not one_strategy else None
-        about = [SHORT[name] for name in (likelihood, strategy) if name]
-        names[cell] = BASELINES.get(cell.method) or " ".join([cell.method, ", ".join(about)]).strip()
+        name = BASELINES.get(cell.method, cell.method)
+        if cell.likelihood in likelihoods and len(likelihoods) > 1:
+            name += f" {SHORT[cell.likelihood]}"
+        if cell.multi_class and not one_strategy:
+            name += f" ({SHORT[cell.multi_class]})"
+        names[cell] = name
     return names
 
 
