@@ -15,9 +15,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from postlin import GPClassifier, load
-from postlin._progress import Costs, Heartbeat, Progress, in_words, watched, watching
 from postlin.estimator import reporting
 from postlin.learning.forecast import costs, factorisation_seconds
+from postlin.learning.progress import Costs, Heartbeat, Progress, in_words, watched, watching
 from postlin.workbench.cli import large, outputs
 from postlin.workbench.cli import progress as shown_progress
 from postlin.workbench.cli.inputs import BadInputError
@@ -306,7 +306,7 @@ def test_ctrl_c_saves_the_best_so_far_and_says_how_to_go_on(tmp_path):
     frame.assign(y=np.where(X[:, 0] * X[:, 1] + rng.normal(size=1200) > 0, "p", "q")).to_csv(table)
     program = (
         "import signal, os, postlin.workbench.cli.app as app\n"
-        "from postlin._progress import Sought\n"
+        "from postlin.learning.progress import Sought\n"
         "told, numbers = Sought.evaluated, iter(range(99))\n"
         "def stopped(self, log_evidence):\n"
         "    told(self, log_evidence)\n"

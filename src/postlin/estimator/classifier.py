@@ -19,6 +19,7 @@ from postlin.estimator.fitting import fit_classes
 from postlin.estimator.parameters import Plan, plan_of
 from postlin.estimator.reading import read, validated
 from postlin.estimator.reporting import reported
+from postlin.estimator.scaling import with_remark
 from postlin.estimator.strategies import Strategy
 from postlin.inference.infer import TOL
 from postlin.inference.prior_mean import PriorMean
@@ -277,6 +278,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             classes, observed = data.classes, (data.kept, data.codes, data.weight)
             plan = plan.suited(classes, data.X, data.weight)
             strategy = fit_classes(plan, data, rng, self._before(plan, classes))
+            plan = _with_remark(plan, strategy, data.X, data.codes)
         else:
             from postlin.estimator.sparse_fitting import fit_sparse, read_source  # only when needed
 
@@ -284,6 +286,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             classes, observed = rows.survey.classes, None
             plan = plan.suited(classes, rows.survey.sample, rows.survey.sample_weight)
             strategy = fit_sparse(plan, rows, rng, self._before(plan, classes))
+            plan = _with_remark(plan, strategy, rows.survey.sample, rows.survey.sample_codes)
         return plan, classes, observed, strategy
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -339,6 +342,14 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 "predictions are made of arrays, and X is a stream: predict chunk by chunk."
             )
         return cast(np.ndarray, validated(self, kernel, X, reset=False))
+
+
+def _with_remark(plan: Plan, strategy: Strategy, rows: np.ndarray, codes: np.ndarray | None) -> Plan:
+    """The plan, with a remark if the features should be scaled; a search that was stopped has none."""
+    fits = strategy.estimators_
+    if plan.joint or codes is None or any(fit.interrupted for fit in fits):
+        return plan
+    return with_remark(plan, fits[0].hyperparameters, rows, codes)
 
 
 class _MostProbable:

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
 
-from postlin._progress import watched
 from postlin._validation import MATRICES, check_memory
 from postlin.estimator.fits import ExactFit, Fit, starts_from
 from postlin.estimator.joint_fit import JointFit
@@ -17,6 +16,7 @@ from postlin.kernels import check_kernel, matrices_held
 from postlin.learning.joint_model import JointModel
 from postlin.learning.models import ExactModel
 from postlin.learning.parts import train_in_parts
+from postlin.learning.progress import watched
 from postlin.learning.starts import constant_evidence
 from postlin.learning.training import shown_log
 from postlin.linalg.threads import blas_threads

@@ -12,7 +12,6 @@ from joblib.parallel import get_active_backend
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import validate_data
 
-from postlin._progress import watched
 from postlin._typing import Array
 from postlin._validation import HEAVIEST, is_dask
 from postlin.estimator.fits import Fit, starts_from
@@ -23,6 +22,7 @@ from postlin.inference.sparse.posterior import State, inducing_points
 from postlin.learning.checkpoint import Checkpoint, RememberingModel, check_path
 from postlin.learning.coarse import train_sparse
 from postlin.learning.hyperparameters import WithPoints
+from postlin.learning.progress import watched
 from postlin.learning.sampled import train_sampled
 from postlin.learning.sparse_model import TOL, SparseModel
 from postlin.learning.starts import constant_evidence

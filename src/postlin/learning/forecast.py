@@ -10,8 +10,8 @@ import time
 
 import numpy as np
 
-from postlin._progress import Costs
 from postlin.inference.exact.posterior import GaussianPosterior
+from postlin.learning.progress import Costs
 from postlin.linalg.arrays import HOST, Place
 from postlin.rules.sites import Sites
 

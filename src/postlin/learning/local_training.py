@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from postlin._progress import watched
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.sparse.posterior import inducing_points
@@ -28,6 +27,7 @@ from postlin.learning.hyperprior import ARDPrior, Hyperprior
 from postlin.learning.local_model import GlobalPart, LocalModel, LocalScore
 from postlin.learning.local_search import ROUNDS, Climb, ClimbState, Pool, WeakPrior, scored
 from postlin.learning.models import ExactModel
+from postlin.learning.progress import watched
 from postlin.learning.search import Callback
 from postlin.learning.sparse_model import MAX_PASSES, SparseModel
 from postlin.learning.training import train

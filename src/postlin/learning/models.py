@@ -13,7 +13,6 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin import kernels
-from postlin._progress import Costs
 from postlin._typing import Array, override
 from postlin.inference.exact.evidence import ExactApproximation, PullBack
 from postlin.inference.exact.problem import ExactProblem
@@ -23,6 +22,7 @@ from postlin.inference.solver import solve
 from postlin.learning.forecast import OF_EXACT, costs
 from postlin.learning.groups import neighbourhoods
 from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.progress import Costs
 from postlin.likelihoods import WithNoise
 from postlin.linalg.arrays import HOST, Matrix, Place, add_to_diagonal, diagonal
 from postlin.linalg.minimise import Worth

@@ -13,13 +13,13 @@ from typing import Generic, NamedTuple
 
 import numpy as np
 
-from postlin._progress import Sought
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.result import Approximation
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import Hyperprior
 from postlin.learning.models import Model, Start
+from postlin.learning.progress import Sought
 
 logger = logging.getLogger("postlin")
 

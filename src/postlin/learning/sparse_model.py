@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from postlin._progress import Costs
 from postlin._typing import Array, override
 from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
 from postlin.inference.prior_mean import PriorMean, mean_at
@@ -21,6 +20,7 @@ from postlin.kernels import WhiteSplit, moves_points, shown, split_white
 from postlin.learning.forecast import OF_SPARSE, costs
 from postlin.learning.hyperparameters import Hyperparameters, WithPoints
 from postlin.learning.models import Model
+from postlin.learning.progress import Costs
 from postlin.likelihoods import BinaryLikelihood, WithNoise
 from postlin.linalg.minimise import Worth
 from postlin.rules.binary import Rule

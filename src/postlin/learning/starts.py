@@ -79,8 +79,8 @@ class Guide:
         """
         self.has_mean = has_mean
         self.at = at
-        self.others = sample[_spaced(len(sample), _OTHERS)]
-        self.rows = self.others[_spaced(len(self.others), _ROWS)]
+        self.others = sample[spaced(len(sample), _OTHERS)]
+        self.rows = self.others[spaced(len(self.others), _ROWS)]
         self.deviations = deviations
         self.baseline = sum(baselines)
 
@@ -176,6 +176,6 @@ class Guide:
         return contrast / largest if relative and largest > 0 else contrast
 
 
-def _spaced(n: int, count: int) -> np.ndarray:
+def spaced(n: int, count: int) -> np.ndarray:
     """At most ``count`` indices below n, evenly spaced."""
     return np.unique(np.linspace(0, n - 1, count).astype(int))

@@ -7,7 +7,6 @@ from typing import Generic, NamedTuple, Protocol
 
 import numpy as np
 
-from postlin._progress import Costs, Sought, watched
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.result import Approximation
@@ -15,6 +14,7 @@ from postlin.learning.forecast import LED
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import BoundARDPrior, Hyperprior
 from postlin.learning.models import Model, Path, Start
+from postlin.learning.progress import Costs, Sought, watched
 from postlin.learning.search import LOOSEST, Callback, Search, logger
 from postlin.learning.starts import Guide
 from postlin.linalg.minimise import Minimum, Optimizer, Worth, minimise, optimise

@@ -4,8 +4,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from postlin._progress import in_words
 from postlin._validation import MATRICES, available_memory
+from postlin.learning.progress import in_words
 from postlin.linalg.arrays import place_named
 from postlin.workbench.cli.inputs import BadInputError
 from postlin.workbench.evaluation.folds import Data, Task

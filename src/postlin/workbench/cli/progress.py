@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich import progress as bars
 from rich.markup import escape
 
-from postlin._progress import EVERY, Heartbeat, Progress, Status, watching
+from postlin.learning.progress import EVERY, Heartbeat, Progress, Status, watching
 from postlin.workbench.cli import outputs
 from postlin.workbench.evaluation.folds import Data, Report, Task
 from postlin.workbench.evaluation.forecast import seconds_of_folds

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from postlin._files import write_atomically
-from postlin._progress import Heartbeat, Progress, Status, watching
+from postlin.learning.progress import Heartbeat, Progress, Status, watching
 
 if TYPE_CHECKING:
     from postlin.workbench.evaluation.folds import Task

@@ -85,6 +85,7 @@ class Sought:
 
     @property
     def done(self) -> int:
+        """The number of evaluations."""
         return len(self.ends) - 1
 
     def left(self, now: float) -> float:
