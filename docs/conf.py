@@ -61,7 +61,7 @@ sphinx_gallery_conf = {
     "thumbnail_size": (640, 448),
 }
 
-WIDE = ("index", "benchmarks", "large_benchmark")  # pages whose tables need the width of the window
+WIDE = ("index", "results", "benchmarks", "large_benchmark")  # tables that need room
 
 html_theme = "pydata_sphinx_theme"
 html_title = "postlin"

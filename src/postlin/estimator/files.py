@@ -82,7 +82,7 @@ TRUSTED = frozenset(f"{t.__module__}.{t.__qualname__}" for t in _TYPES) | {
     "postlin.estimator.local_fit.LocalRows",
     "postlin.estimator.local_fit.Neighbourhood",
     "postlin.learning.local_model.LocalModel",
-    "postlin.learning.local_training.GlobalFit",
+    "postlin.learning.global_fit.GlobalFit",
     "postlin.streaming.sources.MappedSlice",
     "postlin.tables.preparation.Numbers",
     "postlin.tables.preparation.Texts",

@@ -142,7 +142,7 @@ def train_in_parts(
         train, models, guide=guide, callback=callback, **options
     )
     lead = None
-    if optimizer == "bfgs" and look_around and len(at.theta):
+    if optimizer == "bfgs" and look_around and curvature is None and len(at.theta):
         lead = _led(models, at, optimizer, starts, guide, {"restarts": restarts, **options})
     if lead is None:
         how: dict[str, Any] = {"restarts": restarts, "look_around": look_around}

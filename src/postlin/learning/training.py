@@ -23,6 +23,8 @@ from postlin.linalg.minimise import Minimum, Optimizer, Worth, minimise, optimis
 _CLIMBERS = ("bfgs", "fmin_l_bfgs_b")
 #: When the search with equal length scales ends, since another goes on from there.
 _ROUGHLY = Worth(gain=1e-4, slope=0.1)
+#: The largest change of a log-parameter in the first step of a search whose curvature is known.
+_REACH = 1.0
 #: Log evidences of fixed points that differ by more than this are not those of the same.
 _AMBIGUOUS = 1e-3
 #: Ends whose values differ by less than this part are the same optimum.
@@ -31,6 +33,11 @@ _EQUAL = 1e-7
 _NOTICEABLE = 0.1
 #: The loss in log evidence up to which an optimum in parts of the data may be the best in all of them.
 _RIVAL = 5.0
+#: What users are told where the kernel informs nowhere.
+BLIND = (
+    "the kernel cannot tell the rows apart, so that all new rows have nearly the same probability: "
+    "scale the features, or use a kernel that depends on them."
+)
 #: Starts that differ by less than this in all log-parameters are not tried both.
 _NEARBY = 1.0
 
@@ -91,10 +98,7 @@ class Training(NamedTuple, Generic[Start]):
             for bound in self.narrow
         ]
         if self.blind:
-            found.append(
-                "the kernel cannot tell the rows apart, so that all new rows have nearly the same "
-                "probability: scale the features, or use a kernel that depends on them."
-            )
+            found.append(BLIND)
         return found
 
 
@@ -167,6 +171,7 @@ class Climb(Generic[Start]):
             self.bounds,
             worth,
             curvature=curvature,
+            reach=_REACH,
             forecast=None if forecast is None else lambda x, slope: forecast(x, slope, search.paths),
             again=search.again,
             value_at=search.value,
@@ -229,17 +234,17 @@ class Climb(Generic[Start]):
                 found.append(f"{('lower', 'upper')[side]} bound of {at.names[k]}, {bound}")
         return tuple(found)
 
-    def look_around(self, guide: Guide) -> None:
+    def look_around(self, guide: Guide, *, elsewhere: bool = True) -> None:
         """Search again where the data suggest that a better optimum is elsewhere.
 
-        If the search began far from a natural length scale, values at such are computed; one that is
-        better than the best end begins another search. So does a short length scale, if the best end
-        is hardly better than constant probabilities.
+        If the search began far from a natural length scale, values at such are computed ``elsewhere``;
+        one that is better than the best end begins another search. So does a short length scale, if the
+        best end is hardly better than constant probabilities.
         """
         best, looks = self.best, guide.looks
         first = self.search.path[0][0] if self.search.path else best.x  # it had no evidence to follow
         new = [theta for theta in looks if _apart(theta, best.x) > _NEARBY]
-        if new and _apart(looks[0], first) > _NEARBY:
+        if elsewhere and new and _apart(looks[0], first) > _NEARBY:
             self.search.restart()
             values = [self.search(theta)[0] for theta in new]
             if min(values) < best.value - LOOSEST:
@@ -307,14 +312,15 @@ def train(
     try:
         if guide is not None and optimizer in _CLIMBERS:
             first = guide.informing(first)
-        if look_around and isinstance(hyperprior, BoundARDPrior) and optimizer in _CLIMBERS:
+        looks = look_around and optimizer in _CLIMBERS
+        if looks and curvature is None and isinstance(hyperprior, BoundARDPrior):
             climb.run_tied(first, hyperprior)
         else:
             climb.run(first, curvature, forecast=forecast)
         for theta in (*others, *(at.drawn(rng) for _ in range(restarts))):
             climb.run(theta)
-        if guide is not None and look_around and optimizer in _CLIMBERS:
-            climb.look_around(guide)
+        if guide is not None and looks:
+            climb.look_around(guide, elsewhere=curvature is None)
         narrow = climb.narrow()
         found = climb.best
     except KeyboardInterrupt:

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -32,8 +33,8 @@ _WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][+-]?\d+)?")
 _WITH_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 #: Thousands in groups, by decimal mark.
 GROUPED = {
-    ".": re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?"),
-    ",": re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?"),
+    ".": re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?"),
+    ",": re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?"),
 }
 
 
@@ -77,15 +78,13 @@ def dialect(
         raise ValueError(f"--decimal must be . or , got {decimal!r}.")
     encoding = _encoding(path, encoding)
     with io.TextIOWrapper(opened(path), encoding=encoding, errors="replace", newline="") as file:
-        sample = file.read(_SAMPLE)
-    if len(sample) == _SAMPLE and "\n" in sample:
-        sample = sample[: sample.rindex("\n") + 1]
+        sample = file.read(_SAMPLE) + file.readline()  # whole lines
     skipped = 0
     if named := _NAMED.fullmatch(sample.split("\n", 1)[0]):
         sep, skipped = sep or named.group(1), 1
         sample = sample.split("\n", 1)[1]
     sep = sep or _separator(sample)
-    rows = list(_rows(sample, sep))
+    rows = _rows(sample, sep)
     if not rows:
         raise ValueError(f"{str(path)!r} is empty.")
     return Dialect(encoding, sep, decimal or _decimal(rows[1:], sep), skipped, tuple(rows[0]))
@@ -151,17 +150,17 @@ def _blocks(path: Path) -> Iterator[bytes]:
             yield block
 
 
-def _rows(sample: str, sep: str) -> Iterator[list[str]]:
+def _rows(sample: str, sep: str) -> list[list[str]]:
     """The first rows that are not empty."""
     if sep == r"\s+":
         lines: Iterable[list[str]] = (line.split() for line in sample.splitlines())
     else:
         lines = csv.reader(io.StringIO(sample, newline=""), delimiter=sep, skipinitialspace=True)
-    for number, row in enumerate(lines):
-        if number > _SAMPLED_ROWS:
-            return
-        if any(row):
-            yield row
+    usual = csv.field_size_limit(_LONGEST_LINE)
+    try:
+        return [row for row in islice(lines, _SAMPLED_ROWS) if any(row)]
+    finally:
+        csv.field_size_limit(usual)
 
 
 def _separator(sample: str) -> str:

@@ -134,7 +134,7 @@ def _parsed(
     with opened(path) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.filterwarnings("error", "Length of header or names")
-        options: dict[str, Any] = {"dtype": dict.fromkeys(texts, str)} if texts else {}
+        options: dict[str, Any] = {"dtype": {name: str for name in texts if name in names}}
         try:
             return pd.read_csv(
                 file,

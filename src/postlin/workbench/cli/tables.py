@@ -102,7 +102,10 @@ def read_data(
     if source in BUILT_IN:
         return _built_in(source, target, options.scaling, check)
     hint = f"built-in sets are {', '.join(BUILT_IN)}"
-    frame, remarks = read_table(Path(source), options.spelling, target=target, hint=hint)
+    said = options.categorical or ""
+    frame, remarks = read_table(
+        Path(source), options.spelling, target=target, texts=[said, *named(said, ())], hint=hint
+    )
     column = str(frame.columns[-1]) if target is None else target
     if column not in frame.columns:
         raise BadInputError(f"there is no column {column!r}; the columns are {listed(frame.columns)}.")

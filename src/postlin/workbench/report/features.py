@@ -61,7 +61,7 @@ def dependence(parts: list[Dependence], classes: tuple[str, ...], name: str) -> 
                 f"probability of {short(classes[1], 14)}" if len(shown) == 1 else "probability"
             )
         if len(shown) > 1:
-            drawn.legend(handles(len(shown)), [classes[c] for c in shown])
+            drawn.legend(handles(len(shown), markers=True), [classes[c] for c in shown])
     caption = (
         f"Partial dependence of {name}: the mean probability"
         f"{f' of {called(classes[1])}' if len(shown) == 1 else ' of each class'} if all rows had the "

@@ -1,5 +1,6 @@
 """What a report is made of, and the HTML page that shows it."""
 
+import re
 from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar, TypeAlias
@@ -94,5 +95,10 @@ def render(title: str, lead: str, sections: list[Section], footer: str) -> str:
 
 
 def _possible(value: object) -> object:
-    """Return text without characters that no document can hold, and anything else as it is."""
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    """Return text without characters that no document can hold, and anything else as it is.
+
+    A per cent sign stays with its number.
+    """
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", plain(value))

@@ -24,7 +24,7 @@ FOOTER = f"Made by postlin {postlin.__version__}. One file, no network, no scrip
 _DECIMALS = {"log_evidence": 1, "seconds": 2, "evidence_gap": 2}
 #: The most curves in a figure, wrong rows in a table, classes named in the text, and letters of a class
 #: in a legend.
-_CURVES, _WRONG, _NAMED, _LONGEST = 6, 20, 8, 21
+_CURVES, _WRONG, _NAMED, _LONGEST = 6, 12, 8, 21
 #: With a smaller share of the rarer class, ROC curves flatter: precision and recall are drawn too.
 _RARE = 0.3
 #: Traces of the log evidence that are nowhere this far apart are drawn as one.
@@ -253,6 +253,11 @@ def methods_section(
             f"Gaussian processes learn their hyperparameters in every fold. {listing(rules)}; P and S "
             "in front of them stand for the parallel and the sequential schedule."
         )
+    if any(task.n_neighbors for task in results):
+        text.append(
+            "Gaussian processes predict every row from its nearest rows; what is called log evidence "
+            "is then the estimated leave-one-out log score."
+        )
     items: list[Item] = []
     if conclusion.excess:
         excess = {names[cell]: interval for cell, interval in conclusion.excess.items()}
@@ -330,6 +335,7 @@ def origin_section(data: Data, origin: Origin) -> Section:
         ["versions", f"{versions}, Python {platform.python_version()}"],
         ["data", f"{data.name}: {len(data.codes):,} rows; {', '.join(sizes)}"],
         ["features", short(", ".join(map(str, data.feature_names)), 300)],
+        *(["about the table", remark] for remark in data.remarks),
         *([["the table", "; ".join(data.remarks)]] if data.remarks else []),
         ["fingerprint of the data", f"SHA-256 {fingerprint_of(data)}"],
     ]
