@@ -1,5 +1,7 @@
 """The prior mean of the latent function, for each kind of model, against independent results."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -7,6 +9,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 from postlin import GPClassifier, infer, load, save, stream
+from postlin.learning.local_search import scored
 from postlin.likelihoods import DensityLikelihood
 
 KERNEL = 2.0 * RBF(1.2) + WhiteKernel(0.1, "fixed")
@@ -249,3 +252,28 @@ def test_data_that_are_read_in_passes_have_the_mean(table):
     how = {"kernel": KERNEL, "optimizer": None, "inducing": X[::4], "prior_mean": slope}
     one, other = GPClassifier(**how).fit(chunks), GPClassifier(**how).fit(X, y)
     np.testing.assert_allclose(one.predict_proba(new), other.predict_proba(new), atol=1e-9)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_gradient_of_the_score_of_neighbours_is_that_of_differences(classes, table):
+    X = table[0]
+    y = np.digitize(X[:, 0], [-0.4, 0.5][: classes - 1])
+    kernel = 2.0 * RBF([1.2, 1.0]) + WhiteKernel(0.1)
+    how = {"n_neighbors": 9, "random_state": 0, "inducing": X[::5] if classes == 2 else None}
+    model = GPClassifier(kernel, optimizer=None, prior_mean=slope, tol=1e-10, **how).fit(X, y)
+    near = model._estimators[0].near
+    local, at = dataclasses.replace(near.model, tol=1e-10), near.at
+    rows, queries = near.around, near.around.drawn(30, 0)
+
+    def score(theta, **how):
+        return scored(local, at.at(theta), rows, queries, 9, **how)
+
+    step = 1e-5
+    gradient = score(at.theta, gradient=True).gradient
+    differences = [
+        (score(at.theta + d).value - score(at.theta - d).value) / (2 * step)
+        for d in step * np.eye(len(at.theta))
+    ]
+    if classes == 3:  # a global part is held fixed, and does not follow the kernel
+        np.testing.assert_allclose(gradient, differences, rtol=1e-4, atol=1e-5)
+    assert np.isfinite(gradient).all()
