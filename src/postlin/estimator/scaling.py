@@ -5,6 +5,7 @@ evidence of some rows is computed with standardised features too.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ def remark_on_scales(
     scales = plan.deviations[plan.deviations > 0]
     groups = at.where("length_scale")
     one_for_all = bool(groups) and all(len(where) == 1 for where in groups)
-    if plan.optimizer is None or len(scales) < 2 or not one_for_all:
+    if plan.optimizer is None or len(scales) < 2 or not one_for_all or callable(plan.prior_mean):
         return None
     if scales.max() < _RATIO * scales.min():
         return None
@@ -63,7 +64,8 @@ def remark_on_scales(
 
 def _evidence(plan: Plan, at: Hyperparameters, X: Array, y: Array) -> float:
     """The largest log evidence of these rows, from what was learned and from a natural length scale."""
-    model = ExactModel(X, y, plan.rule, Parallel(), _TOL, plan.max_iter, fold_noise=plan.fold_noise)
+    latent: dict[str, Any] = {"fold_noise": plan.fold_noise, "prior_mean": plan.prior_mean}
+    model = ExactModel(X, y, plan.rule, Parallel(), _TOL, plan.max_iter, **latent)
     guide = Guide(at, X, spread(X, None), [constant_evidence(y, None)])
     found = []
     with blas_threads(len(y)), watching(Progress(is_shown=False)):

@@ -28,7 +28,7 @@ from postlin.linalg.arrays import HOST, Matrix, Place, add_to_diagonal, diagonal
 from postlin.linalg.minimise import Worth
 from postlin.rules.binary import Rule
 from postlin.rules.sites import SiteRule, Sites
-from postlin.rules.weights import UNIT, Weights
+from postlin.rules.weights import UNIT, Observations, Weights
 from postlin.schedules import Schedule
 
 #: The weights of an extrapolation may sum to this at most; a farther one is not made.
@@ -38,7 +38,7 @@ _FAR = 5.0
 _SMALL, _STEEPEST = 300, 1e-4
 #: From this many rows on a search ends where less than these nats are left to gain, and takes a last
 #: step that is predicted to gain less than those without computing a slope there.
-LARGE, _LEFT, _LEAP = 1000, 3e-4, 0.006
+LARGE, LEFT, LEAP = 1000, 3e-4, 0.006
 #: A site whose log τ would change by more than this is not extrapolated.
 STEADY = 5.0
 
@@ -141,7 +141,7 @@ class Model(ABC, Generic[Start]):
     def worth(self) -> Worth:
         """When a search of the hyperparameters ends."""
         if self.n_rows >= LARGE:
-            return Worth(slope=0.02, least=_LEFT, leap=_LEAP)
+            return Worth(slope=0.02, least=LEFT, leap=LEAP)
         return Worth(slope=_STEEPEST) if self.n_rows <= _SMALL else Worth()
 
     @property
@@ -187,6 +187,22 @@ class Model(ABC, Generic[Start]):
 
     def joined(self, groups: Sequence[tuple[np.ndarray, Start]]) -> Start:
         """What inference can start from, from the results for groups of rows."""
+        raise NotImplementedError
+
+    def can_merge(self, kernel: Kernel) -> bool:
+        """Whether a weight has the effect of repeated rows."""
+        return False
+
+    def merged(self, rows: np.ndarray, count: np.ndarray) -> "Model[Start]":
+        """The model of some rows, each of which counts as so many."""
+        raise NotImplementedError
+
+    def gathered(self, start: Start, number: np.ndarray) -> Start:
+        """What inference with merged rows can start from; every row has the number of a merged one."""
+        raise NotImplementedError
+
+    def spread(self, start: Start, number: np.ndarray, count: np.ndarray) -> Start:
+        """What inference can start from, from what there is for merged rows."""
         raise NotImplementedError
 
     def forget(self) -> None:
@@ -272,6 +288,26 @@ class ExactModel(Model[Sites]):
         for rows, sites in groups:
             both[:, rows] = sites
         return Sites(*both)
+
+    @override
+    def can_merge(self, kernel: Kernel) -> bool:
+        plain = self.schedule.iterations is not None  # which ends before the fixed point
+        return kernels.can_merge(kernel) and self.weights.is_unit and not plain
+
+    @override
+    def merged(self, rows: np.ndarray, count: np.ndarray) -> "ExactModel":
+        weights = Observations(count.astype(float))
+        return replace(self, X=self.X[rows], y=self.y[rows], weights=weights, _term=None)
+
+    @override
+    def gathered(self, start: Sites, number: np.ndarray) -> Sites:
+        both = np.zeros((2, number.max() + 1))
+        np.add.at(both.T, number, np.transpose(start))
+        return Sites(*both)
+
+    @override
+    def spread(self, start: Sites, number: np.ndarray, count: np.ndarray) -> Sites:
+        return Sites((start.tau / count)[number], (start.nu / count)[number])
 
     @override
     def infer(
