@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +16,7 @@ import pytest
 
 from postlin.workbench.cli import inputs
 
+PROJECT = Path(__file__).parent.parent / "pyproject.toml"
 COMMAND = [sys.executable, "-c", "from postlin.workbench.cli import main; main()"]
 
 
@@ -224,7 +228,9 @@ def test_missing_extra_is_said_plainly(tmp_path):
     environment = os.environ | {"PYTHONPATH": search}
     out = subprocess.run(COMMAND, capture_output=True, text=True, env=environment)
     assert out.returncode == 2
-    assert 'pip install "postlin[cli]"' in out.stderr
+    extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
+    needed = {re.split(r"[\[>]", line)[0] for line in extras["cli"] + extras["files"]} - {"postlin"}
+    assert f"pip install {' '.join(sorted(needed))}\n" in out.stderr
 
 
 def test_version():

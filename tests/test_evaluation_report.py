@@ -17,7 +17,8 @@ from postlin.workbench.evaluation.explanation import Explanation, explain
 from postlin.workbench.evaluation.folds import Data, FoldResult, Task, held_out
 from postlin.workbench.evaluation.scores import Cell, group, summarise
 from postlin.workbench.report import words
-from postlin.workbench.report.sections import Origin, curves_of, evaluation_page
+from postlin.workbench.report.curves import curves_of
+from postlin.workbench.report.sections import Origin, evaluation_page
 
 FOLDS = 5
 ORIGIN = Origin("postlin evaluate mine.csv --out 'a b'", "2026-01-02 03:04+00:00")

@@ -302,7 +302,8 @@ def test_a_scheduler_that_does_not_answer_gets_a_sentence(table, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("package", "words"), [("skops", "postlin[files]"), ("distributed", "postlin[dask]")]
+    ("package", "words"),
+    [("skops", "pip install skops"), ("distributed", "pip install 'dask[array,dataframe]'")],
 )
 def test_missing_packages_get_a_sentence_before_the_work(table, tmp_path, monkeypatch, package, words):
     monkeypatch.setitem(sys.modules, package, None)

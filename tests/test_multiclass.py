@@ -67,7 +67,8 @@ def test_one_against_the_rest_is_binary_fits_normalised(waves):
         for label in model.classes_
     ]
     by_hand = np.stack(each, axis=1) / np.sum(each, axis=0)[:, None]
-    np.testing.assert_allclose(model.predict_proba(X[60:]), by_hand, atol=1e-7)
+    # all but the first begin at another point, and end where the slope is as small
+    np.testing.assert_allclose(model.predict_proba(X[60:]), by_hand, atol=1e-4)
 
 
 def test_one_against_one_is_fits_of_pairs(waves):
@@ -80,7 +81,8 @@ def test_one_against_one_is_fits_of_pairs(waves):
         assert list(fit.classes_) == [one, other]
         pairs.append(fit.predict_proba(X[60:]))
     by_hand = couple(np.stack(pairs, axis=1), 3)
-    np.testing.assert_allclose(model.predict_proba(X[60:]), by_hand, atol=1e-7)
+    # all but the first begin at another point, and end where the slope is as small
+    np.testing.assert_allclose(model.predict_proba(X[60:]), by_hand, atol=1e-4)
 
 
 def disagreement(p, r):

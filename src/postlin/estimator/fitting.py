@@ -16,17 +16,17 @@ from postlin.estimator.parameters import Plan
 from postlin.estimator.reading import Labelled
 from postlin.estimator.strategies import REGISTRY, Strategy, Task
 from postlin.kernels import check_kernel, matrices_held
+from postlin.learning.duplicates import train_distinct
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.joint_levels import train_joint
 from postlin.learning.joint_model import JointModel
 from postlin.learning.models import ExactModel
-from postlin.learning.parts import train_in_parts
 from postlin.learning.starts import constant_evidence
 from postlin.learning.training import shown_log
 from postlin.linalg.threads import blas_threads
 from postlin.rules.weights import UNIT, Observations
 
-#: Where the first of several problems has its optimum, and the curvature there.
+#: Where the first of several problems has its optimum, and the curvature there for each of its rows.
 Lead = tuple[Hyperparameters, Array | None]
 
 #: Matrices of (n (C − 1))² doubles alive at the same time in a joint fit: one, and smaller ones.
@@ -56,9 +56,9 @@ def fit_classes(
     progress.problem(tasks[0].name)
     fits = [first := _fit_alone(plan, data, *job)]
     progress.finished()
-    lead = first.hyperparameters, first.curvature
     if first.interrupted:  # the rest keep their starting hyperparameters
         plan = replace(plan, optimizer=None)
+    lead = first.hyperparameters, _curvature(first, 1, len(first.hyperparameters.theta))
     if side_by_side.n_jobs > 1 and data.place.is_host:
         if progress.is_shown:
             each = _model(plan, data, tasks[0]).costs(len(plan.start.theta)).seconds
@@ -132,9 +132,10 @@ def _fit(
         guided = plan.guided(at, data.X, constant, warm=before[0] is not None)
         if before[0] is not None:
             guided["curvature"] = _curvature(before[0], models[0].n_rows, len(at.theta))
-        elif lead is not None:
-            at, guided["curvature"] = lead
-        learn: Callable[..., Any] = train_joint if plan.joint else train_in_parts
+        elif lead is not None and plan.optimizer is not None:
+            at, per_row = lead
+            guided["curvature"] = None if per_row is None else per_row * models[0].n_rows
+        learn: Callable[..., Any] = train_joint if plan.joint else train_distinct
         training = learn(models, at, rng=rng, starts=starts, name=name, **guided, **plan.search)
     kind = JointFit if plan.joint else ExactFit
     return [kind(t.name, t.rows, models[k], training, k) for k, t in enumerate(tasks)]

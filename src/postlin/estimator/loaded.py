@@ -68,15 +68,8 @@ def transformed(model: GPClassifier | Pipeline) -> int | None:
 
 def _reads_tables(model: GPClassifier | Pipeline) -> bool:
     """Whether a pipeline begins with the steps of ``postlin.tables``, which need pandas."""
-    from sklearn.compose import ColumnTransformer  # which takes a quarter of the time to import postlin
-
     first = model.steps[0][1] if isinstance(model, Pipeline) else model
-    if not isinstance(first, ColumnTransformer):
-        return False
-    steps = [
-        step for _, branch, _ in first.transformers if isinstance(branch, Pipeline) for step in branch
-    ]
-    return any(type(step).__module__.startswith("postlin.tables") for step in steps)
+    return type(first).__module__ == "postlin.tables.preparation"
 
 
 def _blank(model: Pipeline, n: int) -> Any:

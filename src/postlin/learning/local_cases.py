@@ -53,9 +53,7 @@ class Cases(NamedTuple):
         as_bytes = np.ascontiguousarray(sign * labels).view(f"V{labels.shape[1]}")[:, 0]
         kinds, kind = np.unique(as_bytes, return_inverse=True)
         _, at, case = np.unique(every.query * len(kinds) + kind, return_index=True, return_inverse=True)
-        order = np.argsort(
-            at
-        )  # by the number of the problem, since the first of several stands for all
+        order = np.argsort(at)  # the first of several problems stands for all, so these are in order
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         at = at[order]

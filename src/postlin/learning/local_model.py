@@ -198,10 +198,7 @@ class _Block:
         """The cases, piece by piece, with their solutions."""
         model = self.model
         most = most_problems(self.near.code.shape[1], there=not model.place.is_host)
-        pieces = (
-            self.cases.runs(slice(0, len(self.cases.query))) if model.parts else self.cases.pieces(most)
-        )
-        for piece in pieces:
+        for piece in self.cases.runs() if model.parts else self.cases.pieces(most):
             problems, found = self._problems(piece)
             posteriors = solve(problems, tol=model.tol, max_iter=model.max_iter)
             found &= posteriors.converged

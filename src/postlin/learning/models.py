@@ -27,7 +27,7 @@ from postlin.linalg.arrays import HOST, Matrix, Place, add_to_diagonal, diagonal
 from postlin.linalg.minimise import Worth
 from postlin.rules.binary import Rule
 from postlin.rules.sites import SiteRule, Sites
-from postlin.rules.weights import UNIT, Weights
+from postlin.rules.weights import UNIT, Observations, Weights
 from postlin.schedules import Schedule
 
 #: The weights of an extrapolation may sum to this at most; a farther one is not made.
@@ -188,6 +188,22 @@ class Model(ABC, Generic[Start]):
         """What inference can start from, from the results for groups of rows."""
         raise NotImplementedError
 
+    def can_merge(self, kernel: Kernel) -> bool:
+        """Whether a weight has the effect of repeated rows."""
+        return False
+
+    def merged(self, rows: np.ndarray, count: np.ndarray) -> "Model[Start]":
+        """The model of some rows, each of which counts as so many."""
+        raise NotImplementedError
+
+    def gathered(self, start: Start, number: np.ndarray) -> Start:
+        """What inference with merged rows can start from; every row has the number of a merged one."""
+        raise NotImplementedError
+
+    def spread(self, start: Start, number: np.ndarray, count: np.ndarray) -> Start:
+        """What inference can start from, from what there is for merged rows."""
+        raise NotImplementedError
+
     def forget(self) -> None:
         """Free the matrices that are kept from one evaluation to the next."""
 
@@ -269,6 +285,26 @@ class ExactModel(Model[Sites]):
         for rows, sites in groups:
             both[:, rows] = sites
         return Sites(*both)
+
+    @override
+    def can_merge(self, kernel: Kernel) -> bool:
+        plain = self.schedule.iterations is not None  # which ends before the fixed point
+        return kernels.can_merge(kernel) and self.weights.is_unit and not plain
+
+    @override
+    def merged(self, rows: np.ndarray, count: np.ndarray) -> "ExactModel":
+        weights = Observations(count.astype(float))
+        return replace(self, X=self.X[rows], y=self.y[rows], weights=weights, _term=None)
+
+    @override
+    def gathered(self, start: Sites, number: np.ndarray) -> Sites:
+        both = np.zeros((2, number.max() + 1))
+        np.add.at(both.T, number, np.transpose(start))
+        return Sites(*both)
+
+    @override
+    def spread(self, start: Sites, number: np.ndarray, count: np.ndarray) -> Sites:
+        return Sites((start.tau / count)[number], (start.nu / count)[number])
 
     @override
     def infer(

@@ -80,7 +80,7 @@ def evaluate(
         typer.Option(help="Folder for scores, report and finished folds; a stopped run goes on there."),
     ] = None,
 ) -> None:
-    """Cross-validate methods on a data set and show their scores, each with a standard error."""
+    """Compare methods and baselines by cross-validation: which is best, and how sure that is."""
     spelling = Spelling(sep, decimal, encoding)
     about = tables.Options(spelling, impute, drop, ids, categorical, numeric, scaling)
     source = tables.read_data(data, target, about, partial(_check_folds, folds=folds))

@@ -344,7 +344,9 @@ def _client(address: str) -> AbstractContextManager[object]:
     try:
         distributed = importlib.import_module("distributed")
     except ImportError:
-        raise ImportError("--dask needs Dask: pip install 'postlin[dask]'.") from None
+        raise ImportError(
+            "--dask needs Dask: pip install 'dask[array,dataframe]' distributed."
+        ) from None
     try:
         client = distributed.Client(address, timeout=_PATIENCE)
     except Exception:  # whatever another server at this address may answer

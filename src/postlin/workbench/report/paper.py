@@ -12,9 +12,9 @@ from postlin.workbench.evaluation.methods import make_classifier
 from postlin.workbench.paper.results import SETS, Comparison, TableI, Timing
 from postlin.workbench.paper.synthetic import Example
 from postlin.workbench.report import inference, predictions
+from postlin.workbench.report.curves import curves_of, traces_of
 from postlin.workbench.report.drawing import count
 from postlin.workbench.report.page import Section, Table
-from postlin.workbench.report.sections import curves_of, traces_of
 from postlin.workbench.report.words import SHORT, called, names_of
 
 #: Cells that differ from the paper by more than this are marked.

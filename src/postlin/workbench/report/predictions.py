@@ -184,7 +184,7 @@ def confusion_matrix(counts: np.ndarray, classes: tuple[str, ...], title: str) -
         axes.set(xlabel="predicted", ylabel="class", title=short(title))
     caption = (
         f"{title}: rows by their class and by the class predicted, shaded by the share of the class. "
-        f"{int(np.trace(counts))} of {count(int(counts.sum()), 'row')} are on the diagonal."
+        f"{int(np.trace(counts)):,} of {count(int(counts.sum()), 'row')} are on the diagonal."
     )
     if worst := confusions(counts, classes):
         caption += f" Off it, most often, {worst}."

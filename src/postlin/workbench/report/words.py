@@ -105,7 +105,7 @@ def quality(conclusion: Conclusion) -> str:
     loss, found = conclusion.log_loss[best], conclusion.predictions[best]
     within = f" (95 % interval {max(loss.low, 0):.3f} to {loss.high:.3f})" * (loss.low < loss.high)
     return (
-        f"log-loss {loss.mean:.3f}{within}; {found.wrong} of {count(len(found.y), 'row')} wrong, "
+        f"log-loss {loss.mean:.3f}{within}; {found.wrong:,} of {count(len(found.y), 'row')} wrong, "
         f"an error of {percent(found.error.mean)} ({percent(found.error.low)} to "
         f"{percent(found.error.high)})"
     )
@@ -138,7 +138,7 @@ def confusions(counts: np.ndarray, classes: Sequence[str]) -> str:
     order = np.argsort(-off, axis=None, kind="stable")[:_WORST]
     pairs = [(i, j) for i, j in zip(*np.unravel_index(order, off.shape), strict=True) if off[i, j]]
     return listing(
-        [f"{off[i, j]} of {called(classes[i])} taken for {called(classes[j])}" for i, j in pairs]
+        [f"{off[i, j]:,} of {called(classes[i])} taken for {called(classes[j])}" for i, j in pairs]
     )
 
 
