@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 def print_table(title: str, header: list[str], rows: list[list[str]], text_columns: int = 2) -> None:
     """Print a table; the first columns hold text and are aligned to the left."""
-    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for k, name in enumerate(header):
         text = k < text_columns
         table.add_column(name, justify="left" if text else "right", no_wrap=not text)
