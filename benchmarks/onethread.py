@@ -7,8 +7,8 @@ Every contestant lives in a process of its own with one thread, so that imports 
 repeat every contestant makes one fit, and the order turns. All have the same kernel, 10 RBF(√d) with
 white noise of 0.1 that is fixed, and the same bounds where they know bounds; what else differs between
 the libraries is in benchmarks/results.md. Searches in groups of rows were made with electricity,
-weather, protein and spam in sight; phoneme, magic, titanic (which repeats its rows) and segment were
-first looked at when they were measured. The first rows of electricity are a time series; of the sets
+weather, protein and spam in sight; phoneme, magic, titanic (which repeats its rows) and segment had
+no part in that. The first rows of electricity are a time series; of the sets
 of KEEL random rows are taken. Constant features are left out, the others standardised. Seconds are
 medians of CPU time; a fit of more than half a minute is made once.
 
