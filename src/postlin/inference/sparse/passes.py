@@ -70,13 +70,15 @@ class _Pass:
         coordinates = self.posterior.basis.coordinates(chunk.X, keep=keep)
         V = self.posterior.factor.solve(coordinates.R)
         s, strength = np.einsum("ij,ij->i", V, V), np.minimum(chunk.weight, 1.0)
-        return V, RowMoments(V @ self.posterior.h, s, coordinates.lam, strength), coordinates
+        mu = V @ self.posterior.h + self.method.mean_at(chunk.X)
+        return V, RowMoments(mu, s, coordinates.lam, strength), coordinates
 
     def _solved(self, chunk: Chunk, keep: bool = False) -> tuple[Array, SolvedRows, int, Coordinates]:
         """V, the rows with their sites, how many could not be solved, and their coordinates."""
         V, moments, coordinates = self._whitened(chunk, keep)
         sites, unsolved = self.method.solve(chunk.y, moments)
-        rows = SolvedRows(self.method, chunk.y, chunk.weight, moments, sites)
+        mean = self.method.mean_at(chunk.X)
+        rows = SolvedRows(self.method, chunk.y, chunk.weight, moments, sites, mean)
         return V, rows, unsolved, coordinates
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from postlin._typing import Array, cached_property
+from postlin.inference.prior_mean import PriorMean, mean_at
 from postlin.likelihoods import BinaryLikelihood, Likelihood
 from postlin.rules.binary import Rule
 from postlin.rules.scales import SiteScales
@@ -38,7 +39,7 @@ _LEAST_GAP = 1e-10
 class RowMoments(NamedTuple):
     """Mean and variance of Rᵀw, the variance of e, and the strength q of the site, for some rows."""
 
-    mu: Array
+    mu: Array  # with the prior mean of f
     s: Array
     lam: Array
     strength: Array
@@ -58,10 +59,15 @@ class RowMoments(NamedTuple):
 
 @dataclass(frozen=True)
 class Method:
-    """A likelihood and a rule."""
+    """A likelihood and a rule, and the prior mean of f, to which Rᵀw and e are added."""
 
     likelihood: Likelihood
     rule: Rule
+    prior_mean: PriorMean = 0.0
+
+    def mean_at(self, rows: np.ndarray) -> Array:
+        """The prior mean of f at rows."""
+        return mean_at(self.prior_mean, rows)
 
     def cautious(self, y: Array, moments: RowMoments) -> Sites:
         """Sites (τ', ν') for the first passes, at N(μ, λ + s); their curvature is never too small."""
@@ -214,6 +220,7 @@ class SolvedRows:
     weight: Array
     moments: RowMoments
     sites: Sites
+    prior_mean: Array
 
     @cached_property
     def view(self) -> SiteView:
@@ -251,8 +258,14 @@ class SolvedRows:
         return self.method.rule.scales(self.method.likelihood, self.y, self.cavity_view)
 
     def log_evidence(self) -> float:
-        """The rows' terms of the log evidence: ½ log d + ½ λν²d from integrating e, and the scales."""
-        integrals = 0.5 * (self.moments.lam * self.sites.nu**2 * self.d + np.log(self.d))
+        """The rows' terms of the log evidence, from integrating e and from the scales.
+
+        The first is that of exp(ν'u − ½τ'u²) at u = 0, where f has its prior mean: ½ log d + ½ λν²d
+        without one.
+        """
+        nu, mean = self.sites.nu * self.d, self.prior_mean
+        integrals = 0.5 * (self.moments.lam * self.sites.nu * nu + np.log(self.d))
+        integrals += mean * (nu - 0.5 * self.tau * mean)
         copies = np.maximum(self.weight, 1.0)
         return float(np.sum(copies * integrals) + np.sum(self.weight * self.scales.value))
 

@@ -70,15 +70,22 @@ def _two(number: int, base: int, unit: str, smaller: str) -> str:
     return f"{whole} {unit}" + (f" {rest} {smaller}" if rest else "")
 
 
-class _Search:
+class Sought:
     """One search: its evaluations, and how many are still to come."""
 
-    def __init__(self, costs: Costs, now: float) -> None:
-        self.costs, self.ends = costs, [now]  # with the beginning
+    def __init__(self, costs: Costs, clock: Callable[[], float]) -> None:
+        self.costs, self._clock = costs, clock
+        self.ends = [clock()]  # with the beginning
         self.latest = ""
+
+    def evaluated(self, log_evidence: float) -> None:
+        """The search has evaluated the evidence once more."""
+        self.latest = f"log evidence {log_evidence:.2f}"
+        self.ends.append(self._clock())
 
     @property
     def done(self) -> int:
+        """The number of evaluations."""
         return len(self.ends) - 1
 
     def left(self, now: float) -> float:
@@ -109,7 +116,7 @@ class Progress:
         self._problems, self._finished, self._name = 1, 0, ""
         self._at_once = 1
         self._each: float | None = None  # the seconds that each problem was expected to take
-        self._search: _Search | None = None
+        self._search: Sought | None = None
         self._words = ""
         self._ends: float | None = None  # when the present problem was expected to end
 
@@ -128,15 +135,10 @@ class Progress:
         self._problem_began = self._clock()
         self._search, self._words, self._ends = None, "", None
 
-    def search(self, costs: Costs) -> None:
-        """A search begins."""
-        self._search = _Search(costs, self._clock())
-
-    def evaluated(self, log_evidence: float) -> None:
-        """The present search has evaluated the evidence once more."""
-        if self._search is not None:
-            self._search.latest = f"log evidence {log_evidence:.2f}"
-            self._search.ends.append(self._clock())
+    def search(self, costs: Costs) -> Sought:
+        """A search begins; the result is told of its evaluations."""
+        self._search = Sought(costs, self._clock)
+        return self._search
 
     def searched(self, words: str) -> None:
         """The present search has ended, and this comes next, which takes an evaluation at most."""
