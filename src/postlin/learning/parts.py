@@ -167,13 +167,14 @@ def _led(
     options: dict[str, Any],
 ) -> _Lead[Start] | None:
     """Search with many groups of rows, and from there with few; None where that leads nowhere."""
-    lead = None
+    lead, name = None, options.get("name", "")
     counts = _counts(min(model.n_rows for model in models))
     for count in counts:
         parts = Parts.of(models, count)
         if parts is None:
             return None
         logger.info("searching with %d groups of rows first", count)
+        options = options | {"name": f"{name}, {count} groups" if name else f"{count} groups"}
         how: dict[str, Any] = {"worth": _WELL if count == counts[-1] else _ROUGHLY, "guide": guide}
         coarse = train(parts.models, at, optimizer, starts=parts.split(starts), **how, **options)
         assert coarse.search is not None
