@@ -29,6 +29,11 @@ class Rows(ABC):
     engine: Engine
     times: float = 1.0  # how many rows each of them stands for
 
+    @property
+    def stands_for(self) -> float:
+        """How many rows they stand for in all."""
+        return self.times * self.n
+
     @abstractmethod
     def total(self, share: Callable[[Chunk], S]) -> S:
         """Σ share(chunk) over all chunks; tuples of arrays and numbers are added part by part."""
