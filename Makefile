@@ -9,7 +9,7 @@ QUIET := --quiet --disable-pip-version-check
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .PHONY: run test test-slow test-browser test-oldest coverage check check-workflows docs format \
-	reproduce convergence truth bench release-check clean
+	reproduce convergence truth bench bench-one-thread release-check clean
 
 run: $(STAMP)
 	$(BIN)/postlin evaluate crab --jobs 2 --out results/crab
@@ -91,6 +91,10 @@ truth: $(STAMP)
 bench: $(BENCH)/.installed
 	-@$(MAKE) --no-print-directory $(BENCH)-jax/.installed
 	$(BENCH)/bin/python benchmarks/bench.py $(ARGS)
+
+# With one BLAS thread, in turns; writes benchmarks/onethread.md. ARGS="--old ../old/src" compares versions.
+bench-one-thread: $(BENCH)/.installed
+	$(BENCH)/bin/python benchmarks/onethread.py --page $(ARGS)
 
 $(BENCH)/.installed: pyproject.toml benchmarks/requirements.txt
 	$(PYTHON) -m venv $(BENCH)

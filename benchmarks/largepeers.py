@@ -79,6 +79,27 @@ def _longer(data: Split, seed: int) -> tuple[Any, str]:
     return model, f"{model.n_iter_} iterations"
 
 
+def _slower(data: Split, seed: int) -> tuple[Any, str]:
+    """Lower rates: at .15 the loss of seven classes rises again after a dozen iterations.
+
+    Of three rates the one whose loss on a tenth of the training rows is least.
+    """
+    tried = {
+        rate: _boosted(
+            data,
+            max_iter=1500,
+            learning_rate=rate,
+            max_leaf_nodes=127,
+            l2_regularization=1.0,
+            early_stopping=True,
+            random_state=seed,
+        )
+        for rate in (0.1, 0.05, 0.02)
+    }
+    rate = max(tried, key=lambda rate: float(tried[rate].validation_score_.max()))
+    return tried[rate], f"rate {rate}, {tried[rate].n_iter_} iterations"
+
+
 def _best_of_nine(data: Split, seed: int) -> tuple[Any, str]:
     """The settings and iterations that a tenth of the training rows prefers, fitted to all of them."""
     best: tuple[float, dict[str, Any]] = (-np.inf, {})
@@ -206,6 +227,7 @@ def _given(data: Split, seed: int, device: str | None = None) -> tuple[Any, str]
 METHODS = {
     "HistGradientBoosting": Method(_boosting),
     "HistGradientBoosting, 127 leaves": Method(_longer),
+    "HistGradientBoosting, 127 leaves, lower rates": Method(_slower, ("covertype7",), minutes=120.0),
     "HistGradientBoosting, best of nine": Method(_best_of_nine, SMALL),
     "RandomForest": Method(_forest),
     "ExtraTrees": Method(_extra),

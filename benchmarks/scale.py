@@ -1,12 +1,13 @@
 """What to use when: time and memory of a fit at fixed hyperparameters against the number of rows.
 
-    python benchmarks/scale.py [--most 1000000]
+    python benchmarks/scale.py [--most 10000000]
 
-Exact inference on the CPU, inducing points (m = 256) in threads, and the same on two Dask workers of
-this machine, every fit in a process of its own, on the data of the other benchmarks (d = 8); figures
-of the GPU are read from benchmarks/gpu.md. Fits are kept in benchmarks/.store as they end; the picture
-is docs/images/scale.svg, the table benchmarks/scale.md. Memory is what a fit adds to its process, or to
-Dask's workers.
+Exact inference on the CPU, inducing points (m = 256) in threads, the same on two Dask workers of this
+machine, and 64 neighbours, every fit in a process of its own, on the data of the other benchmarks
+(d = 8). Neighbours do most of their work when they predict, so 10,000 predictions are part of their
+time; figures of the GPU are read from benchmarks/gpu.md. Fits are kept in benchmarks/.store as they
+end; the picture is docs/images/scale.svg, the table benchmarks/scale.md. Memory is what a fit adds to
+its process, or to Dask's workers.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +37,16 @@ PAGE, PICTURE = HERE / "scale.md", HERE.parent / "docs" / "images" / "scale.svg"
 M = 256
 #: Rows of the fits.
 EXACT = (500, 1000, 2000, 4000, 8000)
-SPARSE = (4_000, 20_000, 100_000, 1_000_000)
+SPARSE = (4_000, 20_000, 100_000, 1_000_000, 10_000_000)
+LOCAL = (10_000, 100_000, 1_000_000, 10_000_000)
 ON_DASK = (20_000, 100_000, 1_000_000)
-METHODS = ("exact, CPU", "exact, GPU", "inducing points", "inducing points on Dask")
+METHODS = ("exact, CPU", "exact, GPU", "inducing points", "inducing points on Dask", "64 neighbours")
+K, PREDICTED = 64, 10_000
 
 
-def _model(inducing: int | None) -> GPClassifier:
+def _model(**parameters: int) -> GPClassifier:
     kernel = 30.0 * RBF(3.7) + WhiteKernel(0.1)
-    return GPClassifier(kernel, optimizer=None, inducing=inducing, random_state=0)
+    return GPClassifier(kernel, optimizer=None, random_state=0, **parameters)
 
 
 def _resident() -> float:
@@ -57,16 +61,21 @@ def _maps(n: int, folder: str) -> tuple[np.ndarray, np.ndarray]:
     return np.load(f"{folder}/X.npy", mmap_mode="r"), np.load(f"{folder}/y.npy")
 
 
-def alone(n: int, inducing: int | None) -> dict[str, float]:
-    """A fit in this process."""
+def alone(n: int, predicted: int = 0, **parameters: int) -> dict[str, float]:
+    """A fit in this process, with predictions of so many new rows."""
     with tempfile.TemporaryDirectory() as folder:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             pool.submit(_maps, n, folder).result()  # memory that making them takes is not the fit's
         X = np.load(f"{folder}/X.npy", mmap_mode="r")
         y = np.load(f"{folder}/y.npy")
-        _model(inducing and 20).fit(X[:300], y[:300])  # what libraries take once
+        few = {name: min(value, 20) for name, value in parameters.items()}
+        _model(**few).fit(X[:300], y[:300]).predict_proba(X[:9])  # what libraries take once
+        new = synthetic(predicted, seed=1)[0]
         before, began = _resident(), time.perf_counter()
-        assert _model(inducing).fit(X, y).converged_
+        model = _model(**parameters).fit(X, y)
+        assert model.converged_
+        if len(new):
+            model.predict_proba(new)
         return {"seconds": time.perf_counter() - began, "gib": _resident() - before}
 
 
@@ -84,7 +93,7 @@ def on_dask(n: int, inducing: int) -> dict[str, float]:
         client.run(os.getpid)
         before, began = sum(client.run(_resident).values()), time.perf_counter()
         with parallel_config("dask"):
-            assert _model(inducing).fit(X, y).converged_
+            assert _model(inducing=inducing).fit(X, y).converged_
         seconds = time.perf_counter() - began
         return {"seconds": seconds, "gib": sum(client.run(_resident).values()) - before}
 
@@ -119,7 +128,7 @@ def picture(lines: dict[str, list[tuple[int, dict[str, float]]]]) -> None:
     plt.rcParams["svg.hashsalt"] = "postlin"
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     for axis, what, title in zip(axes, ("seconds", "gib"), ("seconds", "memory, GiB"), strict=True):
-        for (method, points), marker in zip(lines.items(), "os^d", strict=True):
+        for (method, points), marker in zip(lines.items(), "os^dv", strict=True):
             axis.loglog(
                 [n for n, _ in points],
                 [max(figures[what], 1e-3) for _, figures in points],
@@ -151,23 +160,20 @@ def page(lines: dict[str, list[tuple[int, dict[str, float]]]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--most", type=int, default=1_000_000, help="rows of the largest fit")
+    parser.add_argument("--most", type=int, default=10_000_000, help="rows of the largest fit")
     most = parser.parse_args().most
     (HERE / ".store").mkdir(exist_ok=True)
     store = Store(HERE / ".store" / "scale.jsonl")
 
-    def line(method: str, sizes: tuple[int, ...], function: Any, inducing: int | None) -> list[Any]:
-        return [
-            measured(store, method, n, lambda n=n: in_process(function, n, inducing))
-            for n in sizes
-            if n <= most
-        ]
+    def line(method: str, sizes: tuple[int, ...], work: Callable[[int], Any]) -> list[Any]:
+        return [measured(store, method, n, lambda n=n: in_process(work, n)) for n in sizes if n <= most]
 
     lines = {
-        METHODS[0]: line(METHODS[0], EXACT, alone, None),
+        METHODS[0]: line(METHODS[0], EXACT, alone),
         METHODS[1]: on_gpu(),
-        METHODS[2]: line(METHODS[2], SPARSE, alone, M),
-        METHODS[3]: line(METHODS[3], ON_DASK, on_dask, M),
+        METHODS[2]: line(METHODS[2], SPARSE, partial(alone, inducing=M)),
+        METHODS[3]: line(METHODS[3], ON_DASK, partial(on_dask, inducing=M)),
+        METHODS[4]: line(METHODS[4], LOCAL, partial(alone, predicted=PREDICTED, n_neighbors=K)),
     }
     PAGE.write_text(page(lines), encoding="utf-8")
     picture(lines)

@@ -61,16 +61,19 @@ sphinx_gallery_conf = {
     "thumbnail_size": (640, 448),
 }
 
-WIDE = ("index", "benchmarks", "large_benchmark")  # pages whose tables need the width of the window
+WIDE = ("index", "results", "benchmarks", "large_benchmark")  # tables that need room
+
+ICON = "_static/icon.svg"
 
 html_theme = "pydata_sphinx_theme"
 html_title = "postlin"
 html_static_path = ["_static"]
+html_favicon = ICON
 html_css_files = ["postlin.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
-    "logo": {"text": f"postlin {release}"},
+    "logo": {"text": f"postlin {release}", "image_light": ICON, "image_dark": ICON},
     "icon_links": [
         {
             "name": "Repository",

@@ -393,3 +393,16 @@ def test_the_papers_protocol_as_a_whole(crab):
         optimizer="bfgs_finite_differences",
     ).fit(crab.X[:100], crab.y[:100])
     assert model.score(crab.X[100:], crab.y[100:]) > 0.85
+
+
+def test_a_warm_start_on_other_folds_takes_few_evaluations(crab):
+    model = GPClassifier(warm_start=True)
+    counts, values = [], []
+    for k in range(3):
+        some = np.arange(len(crab.y)) % 3 != k
+        model.fit(crab.X[some], crab.y[some])
+        counts.append(len(model.evidence_path_))
+        values.append(model.log_marginal_likelihood_value_)
+        cold = GPClassifier().fit(crab.X[some], crab.y[some])
+        assert values[-1] > cold.log_marginal_likelihood_value_ - 1e-4
+    assert max(counts[1:]) <= 0.6 * counts[0]

@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +16,7 @@ import pytest
 
 from postlin.workbench.cli import inputs
 
+PROJECT = Path(__file__).parent.parent / "pyproject.toml"
 COMMAND = [sys.executable, "-c", "from postlin.workbench.cli import main; main()"]
 
 
@@ -74,14 +78,14 @@ def test_evaluate_fit_and_predict_on_a_table_of_ones_own(table, tmp_path):
     assert list(frame.columns) == ["label", "p(plain, one)", "p(Älpler)"]
     truth = pd.read_csv(table)["species"]
     assert (frame["label"] == truth).mean() > 0.8
-    np.testing.assert_allclose(frame["p(plain, one)"] + frame["p(Älpler)"], 1, atol=1e-12)
+    np.testing.assert_allclose(frame["p(plain, one)"] + frame["p(Älpler)"], 1, atol=1e-6)  # six digits
     again = postlin("predict", table, "--model", model)
     assert again.stdout == predictions.read_text()
 
 
 def test_saved_models_predict_what_the_estimator_does(table, tmp_path):
     from postlin import load
-    from postlin.workbench.cli.inputs import read_data
+    from postlin.workbench.cli.tables import read_data
 
     postlin(
         "fit",
@@ -101,8 +105,7 @@ def test_saved_models_predict_what_the_estimator_does(table, tmp_path):
 
     X = StandardScaler().fit_transform(source.X)
     direct = make_classifier("PPL", "noisy_threshold").fit(X, source.codes)
-    frame = pd.DataFrame(source.X, columns=list(source.feature_names))
-    np.testing.assert_allclose(model.predict_proba(frame), direct.predict_proba(X), atol=1e-7)
+    np.testing.assert_allclose(model.predict_proba(source.X), direct.predict_proba(X), atol=1e-7)
 
 
 def test_parquet_is_read_too(table, tmp_path):
@@ -117,15 +120,11 @@ BAD_TABLES = {
     "empty.csv": ("", [], "is empty"),
     "header.csv": ("a,b\n", [], "has a header but no rows"),
     "text.csv": (
-        "a,b,y\n1,red,0\n2,blue,1\n",
+        "a,y\n" + "".join(f"{k},{k % 2}\n" for k in range(20)) + "many,1\n",
         [],
-        r"column 'b' of .* is not numeric \(for example 'red'\)",
+        r"column 'a' holds numbers and 1 other value \('many'\): correct these",
     ),
-    "missing.csv": (
-        "a,b,y\n1,,0\n2,5,1\n,6,1\n",
-        [],
-        r"2 missing values, in 'a' \(1\), 'b' \(1\), first in data row 1: fill",
-    ),
+    "dates.csv": ("a,y\n" + "1/2/2020,0\n3/4/2020,1\n" * 10, [], "day and month cannot be told apart"),
     "target.csv": (
         "a,b\n1,0\n2,1\n",
         ["--target", "c"],
@@ -140,7 +139,7 @@ BAD_TABLES = {
     "nolabel.csv": ("a,y\n1,x\n2,\n3,y\n", [], "target column 'y' has 1 missing values"),
     "alone.csv": ("y\n1\n2\n", [], "no column besides the target"),
     "few.csv": ("a,y\n1,x\n2,y\n3,x\n4,x\n5,y\n", [], "class 'y' has 2 rows, fewer than the 10 folds"),
-    "infinite.csv": ("a,y\n1,x\ninf,y\n", [], "'a' of .* is infinite in data row 2"),
+    "infinite.csv": ("a,y\n" + "1,x\ninf,y\n" * 10, [], "'a' is infinite in data row 2"),
     "binary.csv": ("\x00\x01\x02", [], "."),
 }
 
@@ -229,7 +228,9 @@ def test_missing_extra_is_said_plainly(tmp_path):
     environment = os.environ | {"PYTHONPATH": search}
     out = subprocess.run(COMMAND, capture_output=True, text=True, env=environment)
     assert out.returncode == 2
-    assert 'pip install "postlin[cli]"' in out.stderr
+    extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
+    needed = {re.split(r"[\[>]", line)[0] for line in extras["cli"] + extras["files"]} - {"postlin"}
+    assert f"pip install {' '.join(sorted(needed))}\n" in out.stderr
 
 
 def test_version():

@@ -25,7 +25,7 @@ from sklearn.model_selection import cross_val_score
 
 import postlin
 from postlin import GPClassifier
-from postlin.learning import local_search, local_training
+from postlin.learning import local_evidence, local_search, local_training
 from postlin.streaming.dask import DaskEngine, DaskSource, active_client
 from postlin.streaming.dask_neighbours import DaskNeighbours
 from postlin.streaming.engines import Threads
@@ -306,8 +306,8 @@ def short(monkeypatch):
     monkeypatch.setattr(local_search, "STEPS", 2)
     monkeypatch.setattr(local_search, "HELD", 300)
     monkeypatch.setattr(local_training, "_ROUNDS", 2)
-    monkeypatch.setattr(local_training, "_EVIDENCE_ROWS", 100)
-    monkeypatch.setattr(local_training, "_SPARSE_ROWS", 300)
+    monkeypatch.setattr(local_evidence, "_ROWS", 100)
+    monkeypatch.setattr(local_evidence, "_SPARSE_ROWS", 300)
 
 
 class KillAfter(logging.Handler):

@@ -15,6 +15,8 @@ from sklearn.preprocessing import StandardScaler
 
 import postlin
 from postlin._files import write_atomically
+from postlin.tables.columns import Columns
+from postlin.tables.preparation import Preparation
 from postlin.workbench.cli.inputs import built_in
 from postlin.workbench.evaluation import scores
 from postlin.workbench.evaluation.baselines import BASELINES
@@ -49,7 +51,6 @@ def task(**changes):
         "fold": 0,
         "n_folds": 10,
         "small_variance": 0.01,
-        "scaling": "whiten",
         "paper_folds": True,
     }
     return Task(**(fields | changes))
@@ -110,7 +111,7 @@ def test_baselines_are_scikit_learns_on_the_same_folds(classes, tmp_path):
     rng = np.random.default_rng(0)
     X, codes = rng.normal(size=(90, 2)), np.arange(90) % classes
     X[:, 0] += codes
-    data = Data("d", X, codes, tuple("abc"[:classes]), ("x", "y"))
+    data = Data("d", X, codes, tuple("abc"[:classes]), ("x", "y"), Preparation(Columns(("x", "y"))))
     models = {
         "majority": DummyClassifier(strategy="prior"),
         "logistic": LogisticRegression(max_iter=1000),
@@ -119,7 +120,7 @@ def test_baselines_are_scikit_learns_on_the_same_folds(classes, tmp_path):
     assert set(models) == set(BASELINES)
     store = Store(tmp_path / "f")
     for name, model in models.items():
-        tasks = [Task("d", name, scaling="standardise", n_folds=3, fold=k) for k in range(3)]
+        tasks = [Task("d", name, n_folds=3, fold=k) for k in range(3)]
         found = run({"d": data}, tasks, store)
         splits = StratifiedKFold(3, shuffle=True, random_state=0).split(X, codes)
         for (train, test), result in zip(splits, found.values(), strict=True):
@@ -208,7 +209,6 @@ def test_fingerprints_change_with_all_that_matters(monkeypatch):
         "method": "SPL",
         "protocol": "paper",
         "small_variance": 0.1,
-        "scaling": "none",
     }
     assert all(fingerprint(data, task(**{k: v})) != base for k, v in changed.items())
     other = Data("crab", data.X + 1e-9, data.codes, data.classes, data.feature_names)

@@ -8,11 +8,18 @@ import polars
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import Pipeline
 
 import postlin
 from postlin import datasets
 from postlin.tables.columns import Wishes, find_columns
-from postlin.tables.preparation import DATE_PARTS, Whitening, columns_of, unknown_levels
+from postlin.tables.preparation import (
+    DATE_PARTS,
+    Preparation,
+    Whitening,
+    columns_of,
+    unknown_levels,
+)
 
 FIXED = {"optimizer": None}
 
@@ -97,14 +104,22 @@ def test_what_a_column_holds():
             "typed": pd.date_range("2024-01-01", periods=n, freq="D", tz="UTC"),
             "kind": pd.Categorical([1, 2] * (n // 2)),
             "town": [f"town {k % 35}" for k in range(n)],
+            "old": ["1701-03-01", "1812-11-26", "2020-01-01", None] * (n // 4),
+            "waited": pd.to_timedelta(rng.integers(1, 9, n), unit="h"),
+            "count": pd.array([1, None, 3, 5] * (n // 4), dtype="Int64"),
+            "maybe": pd.array([True, None] * (n // 2), dtype="boolean"),
         }
     )
     table["twin"] = table["price"]
     found = find_columns(table)
     assert not found.problems
-    assert found.columns.numbers == ("price", "text")
-    assert found.columns.categories == ("grade", "flag", "kind", "town")
-    assert found.columns.dates == (("when", "%d.%m.%Y %H:%M"), ("typed", "typed"))
+    assert found.columns.numbers == ("price", "text", "waited", "count")
+    assert found.columns.categories == ("grade", "flag", "kind", "town", "maybe")
+    dates = [("when", "%d.%m.%Y %H:%M"), ("typed", "typed"), ("old", "ISO8601")]
+    assert list(found.columns.dates) == dates
+    X = Pipeline(Preparation(found.columns, scaling="none").steps()).fit_transform(table)
+    assert np.isfinite(X).all()
+    assert list(X[:2, 2]) == list(table["waited"].dt.total_seconds()[:2])
     told = "\n".join(found.remarks)
     for line in (
         "column 'twin' repeats 'price', and is left out",
@@ -113,7 +128,7 @@ def test_what_a_column_holds():
         "columns constant, left out: 'same'",
         "columns without a value, left out: 'nothing'",
         "columns with more than 30 levels, of which the rarer share a column: 'town'",
-        "columns of dates, split into day, month, weekday and hour: 'when', 'typed'",
+        "columns of dates, split into day, month, weekday and hour: 'when', 'typed', 'old'",
         "'grade' (1)",
     ):
         assert line in told
@@ -142,6 +157,9 @@ def test_all_that_is_wrong_is_said_at_once():
     assert "'when' holds dates whose day and month cannot be told apart, such as '03/04/2020'" in told
     assert "column 'size' is infinite in data row 22" in told
     assert "column 'list' holds lists or other objects" in told
+    for names in (["a", "a"], [0, 1]):
+        with pytest.raises(ValueError, match="names of the columns must be texts, and all different"):
+            postlin.table_classifier(pd.DataFrame(np.eye(2), columns=names))
     with pytest.raises(ValueError, match="no column is left to learn from"):
         postlin.table_classifier(pd.DataFrame({"a": [1.0, 1.0]}))
 

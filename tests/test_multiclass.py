@@ -7,7 +7,7 @@ import pytest
 from reference import central_difference
 from scipy.optimize import minimize
 from sklearn.base import clone
-from sklearn.datasets import load_iris, load_wine
+from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, WhiteKernel
 from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.preprocessing import StandardScaler
@@ -67,7 +67,8 @@ def test_one_against_the_rest_is_binary_fits_normalised(waves):
         for label in model.classes_
     ]
     by_hand = np.stack(each, axis=1) / np.sum(each, axis=0)[:, None]
-    np.testing.assert_allclose(model.predict_proba(X[60:]), by_hand, atol=1e-7)
+    # all but the first begin at another point, and end where the slope is as small
+    np.testing.assert_allclose(model.predict_proba(X[60:]), by_hand, atol=1e-4)
 
 
 def test_one_against_one_is_fits_of_pairs(waves):
@@ -80,7 +81,8 @@ def test_one_against_one_is_fits_of_pairs(waves):
         assert list(fit.classes_) == [one, other]
         pairs.append(fit.predict_proba(X[60:]))
     by_hand = couple(np.stack(pairs, axis=1), 3)
-    np.testing.assert_allclose(model.predict_proba(X[60:]), by_hand, atol=1e-7)
+    # all but the first begin at another point, and end where the slope is as small
+    np.testing.assert_allclose(model.predict_proba(X[60:]), by_hand, atol=1e-4)
 
 
 def disagreement(p, r):
@@ -336,3 +338,19 @@ def test_leave_one_out_is_refitting_on_all_of_wine(kind, inference):
         others = np.arange(len(y)) != i
         refitted.append(clone(same).fit(X[others], y[others]).predict_proba(X[i : i + 1])[0])
     assert np.abs(loo - refitted).max() < 0.01
+
+
+def test_problems_that_begin_where_the_first_ended_find_their_own_optima(three_classes_of_digits):
+    X, y = three_classes_of_digits
+    model = GPClassifier().fit(X, y)
+    first, *others = model.base_estimator_.estimators_
+    for c, fit in enumerate(others, 1):
+        assert np.allclose(fit.evidence_path_[0][0], first.hyperparameters.theta)
+        alone = GPClassifier().fit(X, y == c)
+        assert fit.log_marginal_likelihood_value_ > alone.log_marginal_likelihood_value_ - 1e-3
+
+
+@pytest.fixture(scope="module")
+def three_classes_of_digits():
+    X, y = load_digits(n_class=3, return_X_y=True)
+    return X[:150] / 16.0, y[:150]

@@ -22,8 +22,9 @@ from postlin import CheckpointError, FileWarning, GPClassifier, ModelFileError
 from postlin._files import sealed, unsealed
 from postlin.estimator import files
 from postlin.learning.journal_file import SUMS
-from postlin.workbench.cli.inputs import BadInputError, read_data
-from postlin.workbench.evaluation.folds import FoldResult, Store, Task
+from postlin.workbench.cli.inputs import BadInputError
+from postlin.workbench.cli.tables import read_data
+from postlin.workbench.evaluation.folds import FoldResult, Store, Task, prepared
 
 KERNEL = 4.0 * RBF(1.0) + WhiteKernel(0.1, "fixed")
 #: How many mutations there are of each kind of file: in every run of the tests, and in the slow one.
@@ -268,8 +269,9 @@ def test_tables(rows, tmp_path, suffix, n):
             check_sentence(error, BadInputError)
             continue
         read += 1
-        assert np.isfinite(data.X).all()
-        assert data.X.shape == (len(data.codes), len(data.feature_names))
+        X = prepared(data, np.arange(len(data.codes)))
+        assert np.isfinite(X).all()
+        assert len(X) == len(data.codes)
     assert read or suffix == "parquet"
 
 

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,11 +21,13 @@ import postlin
 from postlin import GPClassifier, likelihoods, rules
 from postlin.estimator.parameters import local_kernels
 from postlin.exceptions import CheckpointError, ConvergenceWarning, ModelFileError
-from postlin.learning import local_search, local_training
+from postlin.learning import local_evidence, local_search, local_training
+from postlin.learning.global_part import GlobalPart
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.local_model import GlobalPart, LocalMarginals, LocalModel
+from postlin.learning.local_cases import Cases
+from postlin.learning.local_model import LocalMarginals, LocalModel
 from postlin.learning.sparse_model import SparseModel
-from postlin.likelihoods import NoisyThreshold, Probit
+from postlin.likelihoods import DensityLikelihood, NoisyThreshold, Probit
 from postlin.rules.binary import PL
 from postlin.streaming.neighbours import Neighbours
 from postlin.streaming.surroundings import ArraySurroundings, Neighbourhoods, Queries
@@ -155,6 +158,65 @@ def test_the_gradient_of_the_score_equals_differences(name, classes):
     differences = [(value(at.theta + s) - value(at.theta - s)) / (2 * h) for s in steps]
     assert found.failed == 0
     assert np.abs(found.gradient - differences).max() < 1e-6 * max(1.0, np.abs(differences).max())
+
+
+class LogLog(DensityLikelihood):
+    """p(+1|f) = 1 − exp(−exp(f)), which treats the labels differently."""
+
+    name = "log_log"
+
+    def log_density(self, y, f):
+        rate = np.exp(np.minimum(f, 600.0))
+        return np.where(y > 0, np.log(-np.expm1(-np.maximum(rate, 1e-300))), -rate)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("strategy", ["one_vs_rest", "one_vs_one"])
+@pytest.mark.parametrize("likelihood", [Probit(), LogLog()], ids=repr)
+def test_problems_that_are_solved_once_for_several_classes_are_those_of_each(
+    likelihood, strategy, weighted
+):
+    rng = np.random.default_rng(0)
+    X, y, _ = table(100, classes=4)
+    code = np.unique(y, return_inverse=True)[1]
+    if strategy == "one_vs_rest":
+        signs = 2 * np.eye(4) - 1
+    else:
+        signs = np.array([np.eye(4)[j] - np.eye(4)[i] for i in range(4) for j in range(i + 1, 4)])
+    weight = rng.choice([0.5, 1.0, 3.0], len(X)) if weighted else None
+    rows, at = surroundings(X, code, weight), Hyperparameters(kernel(free=True), likelihood)
+    model = LocalModel(signs, strategy == "one_vs_rest", PL(), 1e-12, 300)
+    queries = rows.drawn(10, 0)
+    found = LocalMarginals.joined(rows.each(partial(model.marginals, at), queries, 7, 4))
+    score = local_search.scored(model, at, rows, queries, 7, gradient=True)
+    total = np.zeros(len(at.theta))
+    for t, sign in enumerate(signs):
+        one = LocalModel(sign[None], False, PL(), 1e-12, 300)
+        alone = LocalMarginals.joined(rows.each(partial(one.marginals, at), queries, 7, 4))
+        np.testing.assert_allclose(found.mean[:, t], alone.mean[:, 0], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(found.variance[:, t], alone.variance[:, 0], rtol=0, atol=1e-9)
+        if strategy == "one_vs_one":  # whose score is the mean over the pairs that a row takes part in
+            own = queries.where(sign[queries.code] != 0)
+            part = local_search.scored(one, at, rows, own, 7, gradient=True)
+            total += part.gradient / 3
+    if strategy == "one_vs_one":
+        np.testing.assert_allclose(score.gradient, total, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize(("symmetric", "counts"), [(True, [1, 2, 4, 1]), (False, [2, 3, 4, 2])])
+def test_a_problem_is_solved_once_for_all_classes_that_have_it(symmetric, counts):
+    code = np.array([[0, 0, 0], [3, 1, 3], [0, 1, 2], [2, 0, 0]])
+    weight = np.array([[1.0, 1.0, 1.0]] * 3 + [[1.0, 0.0, 0.0]])
+    signs, wanted = 2 * np.eye(5) - 1, np.ones((4, 5), dtype=bool)
+    cases = Cases.distinct(wanted, signs, code, weight, symmetric=symmetric)
+    assert np.bincount(cases.query).tolist() == counts
+    for (query, problem), case, sign in zip(
+        np.transpose(cases.asked), cases.case, cases.sign, strict=True
+    ):
+        there = weight[query] > 0
+        assert cases.query[case] == query
+        labels = (signs[number, code[query, there]] for number in (problem, cases.problem[case]))
+        np.testing.assert_array_equal(next(labels), sign * next(labels))
 
 
 @pytest.mark.parametrize("strategy", ["one_vs_rest", "one_vs_one"])
@@ -359,7 +421,7 @@ def truth_of(model, row):
 def test_the_default_kernel_is_the_best_of_three(monkeypatch):
     monkeypatch.setattr(local_training, "_ROUNDS", 1)
     monkeypatch.setattr(local_training, "_FIRST_ROUNDS", 1)
-    monkeypatch.setattr(local_training, "_EVIDENCE_ROWS", 60)
+    monkeypatch.setattr(local_evidence, "_ROWS", 60)
     X, y, new = table(300)
     model = GPClassifier(n_neighbors="auto", inducing="auto", random_state=0).fit(X, y)
     kinds = {type(k.k1.k2).__name__ for k in local_kernels(X.std(axis=0))}
@@ -407,8 +469,9 @@ def test_bad_rows_are_named_and_odd_ones_are_right():
     with pytest.raises(ValueError, match=r"could not convert|string"):
         fixed(9).fit(np.array([["red"], ["blue"]] * 30), np.arange(60) % 2)
     equal = np.zeros((500, 2))  # more equal rows than neighbours, with both labels
-    p = fixed(9).fit(equal, np.arange(500) % 2).predict_proba(new)
-    assert np.isfinite(p).all()
+    with pytest.warns(ConvergenceWarning, match="cannot tell the rows apart"):
+        model = fixed(9).fit(equal, np.arange(500) % 2)
+    assert np.isfinite(model.predict_proba(new)).all()
     split = np.concatenate([np.zeros((100, 2)), np.ones((100, 2))])
     sure = fixed(9).fit(split, np.arange(200) // 100)  # one class among all neighbours
     assert (sure.predict(split) == np.arange(200) // 100).all()
@@ -418,6 +481,26 @@ def test_bad_rows_are_named_and_odd_ones_are_right():
         sure.log_marginal_likelihood(np.zeros(0))
     with pytest.raises(AttributeError, match="n_neighbors is None"):
         GPClassifier().fit(*table(20)[:2]).n_neighbors_  # noqa: B018
+
+
+@pytest.mark.parametrize("optimizer", [None, "bfgs"])
+@pytest.mark.parametrize("inducing", [None, 5])
+def test_a_kernel_that_cannot_tell_the_rows_apart_is_named(optimizer, inducing):
+    X, y, new = table(60)
+    bounds = (1e-7, 1e-5) if optimizer else "fixed"
+    short = 8.0 * RBF(1e-6, bounds) + WhiteKernel(0.1, "fixed")
+    with pytest.warns(ConvergenceWarning, match="cannot tell the rows apart") as said:
+        model = fixed(9, kernel=short, optimizer=optimizer, inducing=inducing).fit(X, y)
+    assert len(said) == 1
+    np.testing.assert_allclose(model.predict_proba(new), 0.5, atol=1e-6)
+    assert "all new rows have nearly the same probability" in model.summary()
+
+
+def test_rows_at_few_places_are_told_apart():
+    X, *_ = table(6)
+    places, codes = np.repeat(X, 30, axis=0), np.repeat(np.arange(6) % 2, 30)
+    model = fixed(9).fit(places, codes)  # all neighbours of a row are equal to it; warnings are errors
+    assert model.score(X, np.arange(6) % 2) == 1.0
 
 
 def test_marginals_of_blocks_are_joined_in_order():

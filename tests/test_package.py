@@ -29,6 +29,8 @@ def test_import_brings_only_numpy_scipy_and_scikit_learn():
     theirs = modules_after("import sklearn.gaussian_process")
     foreign = {name.partition(".")[0] for name in ours - theirs} - set(sys.stdlib_module_names)
     assert foreign <= {"postlin", "numpy", "scipy", "sklearn", "threadpoolctl"}
+    # which bring forty modules of linear models and support vector machines
+    assert not {"sklearn.compose", "sklearn.model_selection"} & (ours - theirs)
 
 
 def test_notation_names_what_the_code_has():

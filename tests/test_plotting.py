@@ -672,7 +672,7 @@ def test_without_matplotlib_one_sentence_says_what_to_install():
         "except ImportError as error: print(error)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout == "plots need matplotlib: pip install 'postlin[plot]'\n"
+    assert out.stdout == "plots need matplotlib: pip install matplotlib\n"
 
 
 def test_import_of_the_package_brings_no_matplotlib():

@@ -32,6 +32,14 @@ def test_files_name_the_version(file, pattern):
     assert found[1] == RELEASE
 
 
+def test_files_agree_on_the_date():
+    changed = re.search(r"^## \[.+\] - (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    cited = re.search(r"^date-released: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert changed is not None
+    assert cited is not None
+    assert changed[1] == cited[1]
+
+
 def test_links_of_the_package_page_are_absolute():
     text = metadata("postlin")["Description"] or metadata("postlin").get_payload()
     links = re.findall(r"\]\(([^)\s]+)\)", text)

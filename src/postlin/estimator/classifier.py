@@ -82,7 +82,8 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
     max_iter_predict : int, default 100
         The most Cholesky factorisations of one inference; with inducing points, the most passes.
     warm_start : bool, default False
-        Start the next fit from the parameters and the sites of the last one.
+        Start the next fit from the parameters and the sites of the last one, and from what its search
+        has learned of the evidence, which suits other folds of the same data too.
     copy_X_train : bool, default True
         Keep a copy of the training data rather than a reference.
     random_state : int, RandomState or None

@@ -82,8 +82,9 @@ TRUSTED = frozenset(f"{t.__module__}.{t.__qualname__}" for t in _TYPES) | {
     "postlin.estimator.local_fit.LocalRows",
     "postlin.estimator.local_fit.Neighbourhood",
     "postlin.learning.local_model.LocalModel",
-    "postlin.learning.local_training.GlobalFit",
+    "postlin.learning.global_fit.GlobalFit",
     "postlin.streaming.sources.MappedSlice",
+    "postlin.tables.preparation.Columnwise",
     "postlin.tables.preparation.Numbers",
     "postlin.tables.preparation.Texts",
     "postlin.tables.preparation.Dates",
@@ -153,7 +154,7 @@ def check_skops() -> Any:
     try:
         from skops import io
     except ImportError:
-        raise ImportError("model files need skops: pip install 'postlin[files]'.") from None
+        raise ImportError("model files need skops: pip install skops.") from None
     return io
 
 

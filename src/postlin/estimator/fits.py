@@ -30,6 +30,9 @@ _BLOCK, _LARGE_BLOCK = 2**20, 2**26
 #: and where terms of 1e12 cancel the prediction of a row would depend on the rows beside it.
 _TILE = 16
 
+#: With more parameters than this, as with learned inducing points, no curvature is kept.
+_MANY = 200
+
 
 class Fit(ABC):
     """A posterior over latent values at learned hyperparameters.
@@ -41,6 +44,8 @@ class Fit(ABC):
     model: Model[Any]
     #: The kind of inference: "exact", "sparse" or "local".
     method: ClassVar[str] = "exact"
+    #: The Hessian of minus the log evidence there, if the search has modelled it.
+    curvature: Array | None = None
     #: Whether answers about single training rows take a pass over the data.
     takes_passes: ClassVar[bool] = False
     #: What ``log_marginal_likelihood_value_`` is, in words.
@@ -57,6 +62,8 @@ class Fit(ABC):
         self.n_rows = model.n_rows
         self.model = model
         self.hyperparameters = training.at
+        known = training.curvature
+        self.curvature = None if known is None or len(known) > _MANY else known
         self.log_marginal_likelihood_value_: float = found.log_evidence
         self.evidence_path_ = training.path
         self.remarks = training.remarks()

@@ -1,12 +1,14 @@
 """From labelled rows to fits: the one place where data, parameters and models meet."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
 
 from postlin._progress import watched
+from postlin._typing import Array
 from postlin._validation import MATRICES, check_memory
 from postlin.estimator.fits import ExactFit, Fit, starts_from
 from postlin.estimator.joint_fit import JointFit
@@ -14,12 +16,18 @@ from postlin.estimator.parameters import Plan
 from postlin.estimator.reading import Labelled
 from postlin.estimator.strategies import REGISTRY, Strategy, Task
 from postlin.kernels import check_kernel, matrices_held
+from postlin.learning.duplicates import train_distinct
+from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.joint_levels import train_joint
 from postlin.learning.joint_model import JointModel
 from postlin.learning.models import ExactModel
 from postlin.learning.starts import constant_evidence
-from postlin.learning.training import shown_log, train
+from postlin.learning.training import shown_log
 from postlin.linalg.threads import blas_threads
 from postlin.rules.weights import UNIT, Observations
+
+#: Where the first of several problems has its optimum, and the curvature there for each of its rows.
+Lead = tuple[Hyperparameters, Array | None]
 
 #: Matrices of (n (C − 1))² doubles alive at the same time in a joint fit: one, and smaller ones.
 _JOINT_MATRICES = 2
@@ -41,23 +49,29 @@ def fit_classes(
     if plan.shared or len(tasks) == 1:
         return strategy(len(data.classes), _fit(plan, data, tasks, rng, earlier))
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(tasks))
-    jobs = list(zip(tasks, seeds, earlier, strict=True))
+    job, *jobs = zip(tasks, seeds, earlier, strict=True)
     side_by_side = Parallel(n_jobs=data.n_jobs, return_as="generator")
-    progress, fits = watched(), []
+    progress = watched()
+    progress.problems(len(tasks))
+    progress.problem(tasks[0].name)
+    fits = [first := _fit_alone(plan, data, *job)]
+    progress.finished()
+    if first.interrupted:  # the rest keep their starting hyperparameters
+        plan = replace(plan, optimizer=None)
+    lead = first.hyperparameters, _curvature(first, 1, len(first.hyperparameters.theta))
     if side_by_side.n_jobs > 1 and data.place.is_host:
         if progress.is_shown:
             each = _model(plan, data, tasks[0]).costs(len(plan.start.theta)).seconds
             progress.problems(len(jobs), side_by_side.n_jobs, each)
-        for fit in side_by_side(delayed(_fit_alone)(plan, data, *job) for job in jobs):
+        for fit in side_by_side(delayed(_fit_alone)(plan, data, *job, lead) for job in jobs):
             fits.append(fit)
             progress.finished()
     else:
-        progress.problems(len(jobs))
         for job in jobs:
             progress.problem(job[0].name)
-            fits.append(_fit_alone(plan, data, *job))
+            fits.append(_fit_alone(plan, data, *job, lead))
             progress.finished()
-            if fits[-1].interrupted:  # the rest keep their starting hyperparameters
+            if fits[-1].interrupted:
                 plan = replace(plan, optimizer=None)
     return strategy(len(data.classes), fits)
 
@@ -85,10 +99,12 @@ def _check(plan: Plan, data: Labelled) -> None:
     check_memory(_size(plan, data), matrices, data.place)
 
 
-def _fit_alone(plan: Plan, data: Labelled, task: Task, seed: int, before: Fit | None) -> Fit:
+def _fit_alone(
+    plan: Plan, data: Labelled, task: Task, seed: int, before: Fit | None, lead: Lead | None = None
+) -> Fit:
     """Fit one of several problems with one BLAS thread, and keep no matrices."""
     with blas_threads(1):
-        (fit,) = _fit(plan, data, [task], np.random.RandomState(seed), [before])
+        (fit,) = _fit(plan, data, [task], np.random.RandomState(seed), [before], lead)
     fit.release()
     return fit
 
@@ -99,8 +115,12 @@ def _fit(
     tasks: Sequence[Task],
     rng: np.random.RandomState,
     before: Sequence[Fit | None],
+    lead: Lead | None = None,
 ) -> list[Fit]:
-    """Fit problems that share their hyperparameters."""
+    """Fit problems that share their hyperparameters.
+
+    The search begins where an earlier fit of the same problem ended, or the first of several problems.
+    """
     with blas_threads(_size(plan, data)), shown_log(plan.verbose):
         models = [_model(plan, data, task) for task in tasks]
         for model in models:
@@ -110,9 +130,21 @@ def _fit(
         weights = data.weight if data.weight is not None else np.ones(len(data.codes))
         constant = [constant_evidence(task.labels, weights[task.rows]) for task in tasks]
         guided = plan.guided(at, data.X, constant, warm=before[0] is not None)
-        training = train(models, at, rng=rng, starts=starts, name=name, **guided, **plan.search)
+        if before[0] is not None:
+            guided["curvature"] = _curvature(before[0], models[0].n_rows, len(at.theta))
+        elif lead is not None and plan.optimizer is not None:
+            at, per_row = lead
+            guided["curvature"] = None if per_row is None else per_row * models[0].n_rows
+        learn: Callable[..., Any] = train_joint if plan.joint else train_distinct
+        training = learn(models, at, rng=rng, starts=starts, name=name, **guided, **plan.search)
     kind = JointFit if plan.joint else ExactFit
     return [kind(t.name, t.rows, models[k], training, k) for k, t in enumerate(tasks)]
+
+
+def _curvature(before: Fit, n: int, n_parameters: int) -> Array | None:
+    """The curvature of the log evidence of n rows, as an earlier fit knows it."""
+    known = before.curvature
+    return known * (n / before.n_rows) if known is not None and len(known) == n_parameters else None
 
 
 def _model(plan: Plan, data: Labelled, task: Task) -> ExactModel | JointModel:

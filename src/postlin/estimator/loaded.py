@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
-from sklearn.compose import ColumnTransformer
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.pipeline import Pipeline
 
@@ -70,12 +69,7 @@ def transformed(model: GPClassifier | Pipeline) -> int | None:
 def _reads_tables(model: GPClassifier | Pipeline) -> bool:
     """Whether a pipeline begins with the steps of ``postlin.tables``, which need pandas."""
     first = model.steps[0][1] if isinstance(model, Pipeline) else model
-    if not isinstance(first, ColumnTransformer):
-        return False
-    steps = [
-        step for _, branch, _ in first.transformers if isinstance(branch, Pipeline) for step in branch
-    ]
-    return any(type(step).__module__.startswith("postlin.tables") for step in steps)
+    return type(first).__module__ == "postlin.tables.preparation"
 
 
 def _blank(model: Pipeline, n: int) -> Any:
@@ -146,6 +140,8 @@ def _check_fit(fit: Fit, classifier: GPClassifier) -> None:
     _require(
         isinstance(fit.record, Record) and isinstance(fit.record.converged, bool), "a record is none"
     )
+    if fit.curvature is not None:
+        _numbers(fit.curvature, (len(at.theta),) * 2, "a curvature")
     _require(np.isfinite(float(fit.log_marginal_likelihood_value_)), "an evidence is not finite")
     shapes = _shapes(fit, classifier)
     _require(len(fit._kept) == len(shapes), "a site is missing")

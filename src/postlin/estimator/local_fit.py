@@ -17,10 +17,11 @@ from postlin.estimator.fits import BinaryFit
 from postlin.exceptions import ConvergenceWarning
 from postlin.inference.result import History, Record
 from postlin.kernels.stacks import metric
+from postlin.learning.global_fit import GlobalFit, with_parts
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.local_model import Latent, LocalMarginals, LocalModel
 from postlin.learning.local_search import logger
-from postlin.learning.local_training import GlobalFit, Learned, with_parts
+from postlin.learning.local_training import Learned
 from postlin.learning.training import shown_log
 from postlin.likelihoods import BinaryLikelihood
 from postlin.linalg.arrays import HOST, Place
@@ -208,7 +209,7 @@ class LocalFit(BinaryFit):
         self.k, self.recall = near.k, learned.recall
         self.evidence_path_ = learned.path
         self.remarks = list(learned.remarks)
-        self.constant = False
+        self.constant = learned.constant
         self.interrupted = learned.interrupted
         none = np.zeros(0, dtype=bool)
         self.record = Record(score.failed == 0, near.base.tol, 0, 0, History(), none, score.failed)

@@ -17,7 +17,8 @@ from postlin.kernels.stacks import metric
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.local_checkpoint import MemoFile
 from postlin.learning.local_model import LocalModel
-from postlin.learning.local_training import Learner, Memo, Task
+from postlin.learning.local_task import Memo, Task
+from postlin.learning.local_training import Learner
 from postlin.learning.sparse_model import TOL
 from postlin.learning.training import shown_log
 from postlin.linalg.arrays import HOST, Place, place_named, place_of

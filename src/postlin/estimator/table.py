@@ -59,7 +59,7 @@ def table_classifier(
     """
     try:
         from postlin.tables.columns import Wishes, declared, find_columns
-        from postlin.tables.preparation import as_frame, preparation
+        from postlin.tables.preparation import Preparation, as_frame
     except ModuleNotFoundError as error:
         if error.name != "pandas":
             raise
@@ -73,5 +73,5 @@ def table_classifier(
         if left := [remark for remark in findings.remarks if "left out" in remark]:
             warnings.warn(f"{'; '.join(left)}.", UserWarning, stacklevel=2)
         found = findings.columns
-    steps = preparation(found, impute, scaling)
+    steps = Preparation(found, impute, scaling).steps()
     return Pipeline([*steps, ("classifier", GPClassifier(**parameters))])

@@ -13,6 +13,7 @@ from postlin.kernels.terms import Points as Points
 from postlin.kernels.terms import Term as Term
 from postlin.kernels.terms import bind as bind
 from postlin.kernels.terms import bind_checked as bind_checked
+from postlin.kernels.terms import can_merge as can_merge
 from postlin.kernels.terms import check_kernel as check_kernel
 from postlin.kernels.terms import cross as cross
 from postlin.kernels.terms import cross_covariance as cross_covariance

@@ -12,11 +12,11 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.gaussian_process.kernels import Kernel
+from sklearn.gaussian_process.kernels import Kernel, WhiteKernel
 
 from postlin._typing import Array, cached_property
 from postlin._validation import check_covariance
-from postlin.kernels.tree import is_covariance, parts
+from postlin.kernels.tree import can_split, is_covariance, parts, split_white
 from postlin.linalg.arrays import HOST, Matrix, Place, as_matrix, namespace, on_host, squared_distances
 from postlin.linalg.threads import FEW_ROWS
 from postlin.linalg.tiles import mirror, wide_panels
@@ -283,6 +283,12 @@ def bind_checked(kernel: Kernel, X: Inputs | Points, n: int, place: Place | None
 def moves_points(kernel: Kernel) -> bool:
     """Whether the derivatives of the kernel by its points are known here."""
     return not _others(kernel)
+
+
+def can_merge(kernel: Kernel) -> bool:
+    """Whether equal rows have equal covariances, but for white noise that can be split from them."""
+    smooth = split_white(kernel).smooth if can_split(kernel) else kernel
+    return not _others(smooth) and all(type(leaf) is not WhiteKernel for leaf in _leaves(smooth))
 
 
 def check_kernel(kernel: Kernel, place: Place) -> None:

@@ -36,6 +36,10 @@ class Hyperparameters:
     @property
     def bounds(self) -> Array:
         """The bounds of ``theta``, an array (n, 2)."""
+        return self._bounds.copy()
+
+    @cached_property
+    def _bounds(self) -> Array:  # the kernel takes as long for it as a factorisation of 200 rows
         free = np.log(list(self.likelihood.free.values())).reshape(-1, 2)
         with np.errstate(divide="ignore", invalid="ignore"):  # a lower bound of zero is none
             return np.concatenate([np.asarray(self.kernel.bounds, float).reshape(-1, 2), free])
@@ -71,7 +75,7 @@ class Hyperparameters:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy finds again what is cached."""
-        cached = "_slots", "n_logarithms"
+        cached = "_slots", "_bounds", "n_logarithms"
         return {name: value for name, value in vars(self).items() if name not in cached}
 
     @cached_property
@@ -82,10 +86,12 @@ class Hyperparameters:
         """The kernel and the likelihood with the free parameters at theta."""
         n = len(theta) - len(self.likelihood.free)
         values = map(float, np.exp(theta[n:]))
-        return Hyperparameters(
+        there = Hyperparameters(
             moved(self.kernel, theta[:n], self._slots),
             self.likelihood.replaced(**dict(zip(self.likelihood.free, values, strict=True))),
         )
+        there.__dict__["_bounds"] = self._bounds  # which do not move
+        return there
 
     def by_likelihood(self, by_parameters: Mapping[str, float]) -> list[float]:
         """The derivatives by the likelihood's free log-parameters, from those by all its parameters."""

@@ -1,6 +1,6 @@
 """The model of many classes jointly."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -16,9 +16,10 @@ from postlin.inference.result import Adjoint, Record
 from postlin.inference.solver import solve
 from postlin.learning.forecast import OF_JOINT, costs
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.models import STEADY, Model, SitePath
+from postlin.learning.models import LARGE, LEAP, LEFT, STEADY, Model, SitePath
 from postlin.likelihoods.softmax import contrasts
 from postlin.linalg.blocks import symmetric, times, transposed
+from postlin.linalg.minimise import Worth
 from postlin.rules.joint import JointRule
 from postlin.rules.sites import Sites
 from postlin.rules.weights import JointWeights
@@ -26,6 +27,9 @@ from postlin.schedules import Schedule
 
 #: The eigenvalues of a precision are raised to at least this part of the largest.
 _FAINT = 1e-12
+#: From this many latent values on a search ends as for so many rows of two classes, except that slopes
+#: of this size are flat: the curvature is known from parts of the rows.
+_SLOPE = 0.1
 
 
 @dataclass
@@ -44,6 +48,21 @@ class JointModel(Model[Sites]):
     max_iter: int
     weight: Array | None = None
     _terms: list[kernels.Term] | None = field(default=None, repr=False)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether so many latent values are inferred that every evaluation counts."""
+        return self.n_rows * (self.n_classes - 1) >= LARGE
+
+    @property
+    @override
+    def worth(self) -> Worth:
+        return Worth(slope=_SLOPE, least=LEFT, leap=LEAP) if self.is_large else super().worth
+
+    def on(self, rows: np.ndarray) -> "JointModel":
+        """The model of some of the rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return replace(self, X=self.X[rows], y=self.y[rows], weight=weight, _terms=None)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_terms": None}
@@ -82,6 +101,18 @@ class JointModel(Model[Sites]):
     ) -> JointApproximation:
         problem, pull_back = self._problem(at)
         return JointApproximation(record, problem, problem.iterate(Sites(*kept)), pull_back)
+
+    def predicted_sites(
+        self, found: JointApproximation, at: Hyperparameters, part: "JointModel", rows: np.ndarray
+    ) -> Sites:
+        """Sites of further rows, each as if it alone were added to the part that ``found`` is for."""
+        parts, X = kernels.kernels_of(at.kernel), self.X[rows]
+        cross = found.problem.prior._replace(covariances=[k(part.X, X) for k in parts])
+        mean, variance = found.iterate.posterior.predict(cross, [k.diag(X) for k in parts])
+        sites = found.problem.alone(mean, variance, self.y[rows])
+        if self.weight is None:
+            return sites
+        return replace(found.problem.weights, weight=self.weight[rows]).total(sites)
 
     def _split(self, kernel: Kernel) -> tuple[list[Kernel], list[kernels.WhiteSplit | None]]:
         """The kernels without the white noise of single observations, and how each was split."""

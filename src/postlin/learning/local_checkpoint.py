@@ -13,7 +13,7 @@ from postlin._files import reason, sealed, unsealed, write_atomically
 from postlin._typing import override
 from postlin.exceptions import FileWarning
 from postlin.learning.journal_file import FORMAT, belonging, restored, stored, version
-from postlin.learning.local_training import Memo
+from postlin.learning.local_task import Memo
 
 
 class MemoFile(Memo):

@@ -4,8 +4,7 @@ Classes make binary problems that share the kernel, the neighbours and their cov
 points the posterior of all rows, without the sites of the neighbours, is the prior of these problems.
 """
 
-from collections.abc import Sequence
-from copy import copy
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -15,22 +14,19 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
 from postlin.inference.local.gradient import LocalGradients, Score, gradients, log_scores
-from postlin.inference.local.prior import SparsePrior
 from postlin.inference.local.problems import LocalProblems, most_problems
 from postlin.inference.local.solver import LocalPosteriors, solve
-from postlin.inference.sparse.posterior import SparsePosterior, State
-from postlin.inference.sparse.row_sites import Method, RowMoments
 from postlin.kernels import WhiteSplit, can_split, split_white
 from postlin.kernels.stacks import Stack, full_stack
+from postlin.learning.global_part import GlobalPart
 from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.local_cases import Cases
 from postlin.likelihoods import BinaryLikelihood, WithNoise
-from postlin.likelihoods.on_host import anywhere
 from postlin.linalg.arrays import HOST, Matrix, Place, as_matrix, on_host
 from postlin.linalg.functions import functions
-from postlin.linalg.stacks import all_finite, diagonals, entries, part_of
+from postlin.linalg.stacks import diagonals, entries, part_of, write
 from postlin.rules.binary import Rule
 from postlin.schedules import Parallel, Schedule
-from postlin.streaming.places import Integers
 from postlin.streaming.surroundings import Neighbourhoods, Queries
 
 #: The most queries of a block, whose gradients are added up in the order of the blocks.
@@ -98,55 +94,6 @@ class Latent:
 
 
 @dataclass(frozen=True, eq=False)
-class GlobalPart:
-    """What inference with inducing points knows of one binary problem."""
-
-    posterior: SparsePosterior
-    prior: SparsePrior
-    method: Method
-    members: np.ndarray | None = None  # the rows, by number, that it has seen; None for all
-
-    @classmethod
-    def of(
-        cls, posterior: SparsePosterior, state: State, method: Method, members: np.ndarray | None
-    ) -> "GlobalPart":
-        """The global part of a posterior in a state."""
-        return cls(posterior, SparsePrior(state.B, state.b), method, members)
-
-    def has_seen(self, number: Integers) -> np.ndarray:
-        """Whether each row, by number, is part of it; new rows have the number −1."""
-        known = number >= 0
-        return known if self.members is None else known & self.members[np.where(known, number, 0)]
-
-    def applied(
-        self, problems: LocalProblems, X: Matrix, y: Array, weight: Array, seen: np.ndarray
-    ) -> tuple[LocalProblems, np.ndarray]:
-        """The problems with the sparse posterior as prior, and for which of them there is one.
-
-        Of all their rows X (n, P, d), queries included, those that were ``seen`` lose their sites. A
-        problem whose sites cannot be removed keeps the kernel's prior.
-        """
-        n, size, d = X.shape
-        R, lam, *_ = self.posterior.basis.coordinates(on_host(X).reshape(-1, d))
-        V = self.prior.whitened(R)
-        h, w = self.posterior.h, np.where(weight > 0, weight, 1.0).ravel()
-        moments = RowMoments(V @ h, np.einsum("ij,ij->i", V, V), lam, np.minimum(w, 1.0))
-        sites, _ = self.method.solve(y.ravel(), moments)
-        felt = np.maximum(w, 1.0) * (seen & (weight > 0)).ravel() / (1.0 + lam * sites.tau)
-        put = problems.place.put
-        beta, gamma = (put((felt * part).reshape(n, size)[:, :-1]) for part in sites)
-        R, V = (put(part.reshape(n, size, -1)) for part in (R, V))
-        mean, covariance, found = self.prior.at(problems.covariance, R, V, beta, gamma)
-        f = functions(mean)
-        found = found & f.all(f.isfinite(mean), axis=1) & all_finite(covariance)
-        good = np.asarray(on_host(found))
-        if not good.all():
-            covariance = f.where(found[:, None, None], covariance, problems.covariance)
-            mean = f.where(found[:, None], mean, 0.0)
-        return replace(problems, covariance=covariance, mean=mean), good
-
-
-@dataclass(frozen=True, eq=False)
 class LocalModel:
     """Binary problems of neighbourhoods, and a method: all but rows and hyperparameters.
 
@@ -180,107 +127,126 @@ class LocalModel:
 
     def marginals(self, at: Hyperparameters, near: Neighbourhoods, queries: Queries) -> LocalMarginals:
         """The marginals of the latent values of the queries in every problem."""
-        hoods = _Hoods(self, at, near, queries)
         shape = len(queries), len(self.signs)
-        result = LocalMarginals(np.empty(shape), np.empty(shape), np.empty(shape, dtype=bool))
-        twin = hoods.twins()
-        for t in range(len(self.signs)):
-            own = np.flatnonzero(twin[:, t] == t)
-            if len(own):
-                _, found = (hoods if len(own) == len(queries) else hoods.where(own)).solved(t)
-                result.mean[own, t], result.variance[own, t] = found.at_queries()
-                result.converged[own, t] = found.converged
-        return LocalMarginals(*(np.take_along_axis(part, twin, axis=1) for part in result))
+        block = _Block(self, at, near, queries, np.ones(shape, dtype=bool))
+        return LocalMarginals(*(part.reshape(shape[::-1]).T for part in block.answers(block.solved())))
 
     def score(
         self, at: Hyperparameters, near: Neighbourhoods, queries: Queries, *, gradient: bool
     ) -> LocalScore:
         """The log probabilities of the queries' own labels, summed, with the gradient on request."""
-        hoods = _Hoods(self, at, near, queries)
-        tasks = np.flatnonzero((self.signs[:, queries.code] != 0).any(axis=1))
-        likelihood = anywhere(hoods.latent.likelihood, self.place)
-        solved: dict[int, tuple[LocalProblems, LocalPosteriors]] = {}
-        scores: dict[int, Score] = {}
-        for t in tasks.tolist():
-            solved[t] = hoods.solved(t)
-            _, found = solved[t]
-            label = self.place.give(self.asked(t, queries.code))
-            scores[t] = log_scores(likelihood, label, found.mean[:, -1], found.variance[:, -1])
-        log_p = np.stack([on_host(score.value) for score in scores.values()], axis=1)
-        value, share = self._weighed(tasks, log_p, queries.code)
-        failed = sum(int((~found.converged).sum()) for _, found in solved.values())
-        weight = queries.weight
+        code, weight = queries.code, queries.weight
+        takes_part = self.signs[:, code].T != 0
+        block = _Block(self, at, near, queries, takes_part)
+        solved = list(block.solved())
+        mean, variance, converged = block.answers(solved)
+        asked = block.cases.asked
+        label = np.ones(len(mean)) if self.normalised else self.signs[asked[1], code[asked[0]]]
+        score = log_scores(block.latent.likelihood, label, mean, variance)
+        log_p = np.zeros(takes_part.shape)
+        log_p[asked] = score.value
+        value, share = self._weighed(log_p, takes_part, code)
         slopes = np.zeros(0)
         if gradient:
-            slopes = hoods.gradient(
-                solved, scores, dict(zip(tasks.tolist(), (weight[:, None] * share).T, strict=True))
-            )
+            slopes = block.gradient(solved, score, (weight[:, None] * share)[asked])
+        failed = int((~converged).sum())
         return LocalScore(
             float(weight @ value), float(weight.sum()), slopes, float(weight @ value**2), failed
         )
 
-    def asked(self, t: int, code: np.ndarray) -> Array:
-        """The label whose probability problem t is asked for, for queries of these classes."""
-        sign = np.ones(len(code)) if self.normalised else self.signs[t, code]
-        return np.where(sign == 0, 1.0, sign)
-
-    def _weighed(self, tasks: np.ndarray, log_p: Array, code: np.ndarray) -> tuple[Array, Array]:
+    def _weighed(self, log_p: Array, takes_part: np.ndarray, code: np.ndarray) -> tuple[Array, Array]:
         """The log probability of each query's label, and its derivatives by those of the problems."""
         if self.normalised:
-            share = np.exp(log_p - logsumexp(log_p, axis=1, keepdims=True))
-            own = (tasks[None, :] == code[:, None]).astype(float)
-            value = np.sum(own * log_p, axis=1) - logsumexp(log_p, axis=1)
-            return value, own - share
-        involved = (self.signs[tasks][:, code] != 0).T.astype(float)
-        share = involved / involved.sum(axis=1, keepdims=True)
+            total = logsumexp(log_p, axis=1)
+            share = -np.exp(log_p - total[:, None])
+            rows = np.arange(len(code))
+            share[rows, code] += 1.0
+            return log_p[rows, code] - total, share
+        share = takes_part / takes_part.sum(axis=1, keepdims=True)
         return np.sum(share * log_p, axis=1), share
 
 
-class _Hoods:
-    """The neighbourhoods of a block of queries, with the covariances that their problems share."""
+class _Block:
+    """The neighbourhoods of a block of queries, and the different problems among those wanted.
+
+    What the problems share is computed once: covariances, and coordinates in a global part.
+    """
 
     def __init__(
-        self, model: LocalModel, at: Hyperparameters, near: Neighbourhoods, queries: Queries
+        self,
+        model: LocalModel,
+        at: Hyperparameters,
+        near: Neighbourhoods,
+        queries: Queries,
+        wanted: np.ndarray,
     ) -> None:
         self.model, self.at, self.near, self.queries = model, at, near, queries
         self.latent = Latent.at(at, model.fold_noise)
         there = [as_matrix(part, model.place) for part in (near.X, queries.X[:, None, :])]
-        self.X: Matrix = functions(there[0]).concat(there, axis=1)
-        self.stack: Stack = full_stack(self.latent.smooth, self.X)
+        X: Matrix = functions(there[0]).concat(there, axis=1)
+        self.stack: Stack = full_stack(self.latent.smooth, X)
+        self._coordinates = model.parts[0].coordinates(X) if model.parts else None
+        if model.parts or len(model.signs) == 1:
+            self.cases = Cases.all_of(wanted)
+        else:
+            symmetric = self.latent.likelihood.symmetric
+            self.cases = Cases.distinct(
+                wanted, model.signs, near.code, near.weight, symmetric=symmetric
+            )
 
-    def labels(self, t: int) -> tuple[Array, Array]:
-        """The labels of the neighbours in problem t, and their weights; both (q, k)."""
-        sign = self.model.signs[t, self.near.code]
-        return np.where(sign == 0, 1.0, sign), np.where(sign == 0, 0.0, self.near.weight)
+    def solved(self) -> "Iterator[_Solved]":
+        """The cases, piece by piece, with their solutions."""
+        model = self.model
+        most = most_problems(self.near.code.shape[1], there=not model.place.is_host)
+        for piece in self.cases.runs() if model.parts else self.cases.pieces(most):
+            problems, found = self._problems(piece)
+            posteriors = solve(problems, tol=model.tol, max_iter=model.max_iter)
+            found &= posteriors.converged
+            yield _Solved(piece, problems, replace(posteriors, converged=found))
 
-    def twins(self) -> np.ndarray:
-        """For each query and problem the first problem with the same labels, (q, problems).
+    def answers(self, solved: "Iterable[_Solved]") -> LocalMarginals:
+        """The marginals at the queries of all that is asked for, one after another."""
+        case, sign = self.cases.case, self.cases.sign
+        found = [(each.posteriors.at_queries(), each.posteriors.converged) for each in solved]
+        marginals, converged = (np.concatenate(each, axis=-1) for each in zip(*found, strict=True))
+        return LocalMarginals(sign * marginals[0, case], marginals[1, case], converged[case])
 
-        Classes that no neighbour has are alike: all neighbours belong to the rest.
-        """
-        n, C = len(self.queries), self.model.signs.shape[1]
-        all_of = np.tile(np.arange(len(self.model.signs)), (n, 1))
-        if self.model.parts or not self.model.normalised:
-            return all_of
-        absent = np.stack([~(self.near.code == c).any(axis=1) for c in range(C)], axis=1)
-        return np.where(absent, np.argmax(absent, axis=1)[:, None], all_of)
+    def gradient(self, solved: "Sequence[_Solved]", score: Score, share: Array) -> Array:
+        """The derivatives of Σ share · score by the free log-parameters; the global part is fixed."""
+        place, likelihood, cases = self.model.place, self.latent.likelihood, self.cases
+        n, case = len(cases.query), cases.case
+        by_mean = np.bincount(case, cases.sign * share * score.by_mean, n)
+        by_variance = np.bincount(case, share * score.by_variance, n)
+        K_bar, found = self.stack.K * 0.0, np.empty(n, dtype=bool)
+        by_parameters, by_noise = np.zeros(len(likelihood.parameters)), 0.0
+        for piece, problems, posteriors in solved:
+            slopes = place.give(by_mean[piece]), place.give(by_variance[piece])
+            by = gradients(problems, posteriors, *slopes)
+            for run in cases.runs(piece):
+                rows = place.give(cases.query[run])
+                here = by.covariance[run.start - piece.start : run.stop - piece.start, :, :]
+                write(K_bar, rows, part_of(K_bar, rows) + here)
+            found[piece] = on_host(by.found)
+            by_parameters += on_host(functions(by.parameters).sum(by.parameters, axis=0))
+            by_noise += _by_noise(problems, by)
+        by_parameters += np.where(found[case], share, 0.0) @ score.by_parameters
+        by_kernel, named = (
+            self.stack.by_theta(K_bar),
+            dict(zip(likelihood.parameters, by_parameters.tolist(), strict=True)),
+        )
+        if self.latent.split is not None:
+            by_noise = named["variance"] if self.model.fold_noise else by_noise
+            by_kernel = self.latent.split.join(by_kernel, by_noise)
+        return np.array(by_kernel + self.at.by_likelihood(named), dtype=float)
 
-    def where(self, chosen: np.ndarray) -> "_Hoods":
-        """The neighbourhoods of some of the queries."""
-        part, there = copy(self), self.model.place.give(chosen)
-        number, X, code, weight = self.near
-        X = part_of(X, chosen if isinstance(X, np.ndarray) else there)
-        part.near = Neighbourhoods(number[chosen], X, code[chosen], weight[chosen])
-        part.queries, part.X = self.queries.where(chosen), part_of(self.X, there)
-        part.stack = self.stack._replace(K=part_of(self.stack.K, there))
-        return part
-
-    def problems(self, t: int) -> tuple[LocalProblems, np.ndarray]:
-        """Problem t of every query, and which of them have a prior."""
-        model, latent, place = self.model, self.latent, self.model.place
-        y, weight = self.labels(t)
+    def _problems(self, piece: slice) -> tuple[LocalProblems, np.ndarray]:
+        """Some of the cases, and which of them have a prior."""
+        model, latent, place, near = self.model, self.latent, self.model.place, self.near
+        query, problem = self.cases.query[piece], self.cases.problem[piece]
+        sign = model.signs[problem[:, None], near.code[query]]
+        y, weight = np.where(sign == 0, 1.0, sign), np.where(sign == 0, 0.0, near.weight[query])
         plain = bool((weight == 1.0).all())
-        K = self.stack.K * 1.0
+        K = part_of(self.stack.K, place.give(query))
         diagonal = entries(K, 0, 0, K.shape[1])
         if plain:
             diagonal += latent.noise
@@ -296,51 +262,30 @@ class _Hoods:
             None if plain else place.give(weight),
             0.0 if plain else latent.noise,
         )
-        if not model.parts:
+        if self._coordinates is None:
             return problems, np.ones(len(y), dtype=bool)
-        part, queries = model.parts[t], self.queries
-        own = model.signs[t, queries.code] * (queries.number >= 0)
+        part, queries = model.parts[int(problem[0])], self.queries.where(query)
+        own = model.signs[problem, queries.code] * (queries.number >= 0)
         all_y = np.concatenate([y, np.where(own == 0, 1.0, own)[:, None]], axis=1)
         strength = np.where(own == 0, 0.0, queries.weight)
         everything = np.concatenate([weight, strength[:, None]], axis=1)
-        number = np.concatenate([self.near.number, queries.number[:, None]], axis=1)
-        return part.applied(problems, self.X, all_y, everything, part.has_seen(number))
+        number = np.concatenate([near.number[query], queries.number[:, None]], axis=1)
+        R, lam = (values[query] for values in self._coordinates)
+        return part.applied(problems, R, lam, all_y, everything, part.has_seen(number))
 
-    def solved(self, t: int) -> tuple[LocalProblems, LocalPosteriors]:
-        """Problem t of every query and its solution."""
-        problems, found = self.problems(t)
-        posteriors = solve(problems, tol=self.model.tol, max_iter=self.model.max_iter)
-        return problems, replace(posteriors, converged=posteriors.converged & found)
 
-    def gradient(
-        self,
-        solved: dict[int, tuple[LocalProblems, LocalPosteriors]],
-        scores: dict[int, Score],
-        share: dict[int, Array],
-    ) -> Array:
-        """The derivatives of Σ share · score by the free log-parameters; the global part is fixed."""
-        likelihood, K_bar, by_noise = self.latent.likelihood, 0.0, 0.0
-        by_parameters = np.zeros(len(likelihood.parameters))
-        for t, (problems, found) in solved.items():
-            score, part = scores[t], self.model.place.give(share[t])
-            by = gradients(problems, found, part * score.by_mean, part * score.by_variance)
-            K_bar = by.covariance + K_bar
-            f = functions(part)
-            direct = f.where(by.found, part, 0.0)[:, None] * score.by_parameters
-            by_parameters += on_host(f.sum(by.parameters + direct, axis=0))
-            by_noise += self._by_noise(t, problems, by)
-        by_kernel, named = (
-            self.stack.by_theta(K_bar),
-            dict(zip(likelihood.parameters, by_parameters.tolist(), strict=True)),
-        )
-        if self.latent.split is not None:
-            by_noise = named["variance"] if self.model.fold_noise else by_noise
-            by_kernel = self.latent.split.join(by_kernel, by_noise)
-        return np.array(by_kernel + self.at.by_likelihood(named), dtype=float)
+class _Solved(NamedTuple):
+    """Some of the cases of a block, and their solutions."""
 
-    def _by_noise(self, t: int, problems: LocalProblems, by: LocalGradients) -> float:
-        """The derivative by the white noise that is on the diagonals of problem t."""
-        own = np.asarray(on_host(diagonals(by.covariance)))
-        _, weight = self.labels(t)
-        direct = float(np.sum(own[:, :-1] / np.maximum(weight, 1.0)) + own[:, -1].sum())
-        return direct + (float(np.sum(on_host(by.noise))) if problems.noise > 0 else 0.0)
+    piece: slice
+    problems: LocalProblems
+    posteriors: LocalPosteriors
+
+
+def _by_noise(problems: LocalProblems, by: LocalGradients) -> float:
+    """The derivative by the white noise that is on the diagonals of problems."""
+    own = np.asarray(on_host(diagonals(by.covariance)))
+    if problems.weights is None:
+        return float(own.sum())
+    direct = float(np.sum(own[:, :-1] / np.maximum(on_host(problems.weights), 1.0)) + own[:, -1].sum())
+    return direct + (float(np.sum(on_host(by.noise))) if problems.noise > 0 else 0.0)

@@ -7,51 +7,38 @@ inducing points, and numbers of neighbours.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from numbers import Integral
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from postlin._progress import watched
 from postlin._typing import Array
-from postlin.exceptions import NotPositiveDefiniteError
-from postlin.inference.sparse.posterior import inducing_points
-from postlin.inference.sparse.solver import record_of_passes
 from postlin.kernels import shown
 from postlin.kernels.stacks import metric
 from postlin.learning.forecast import local_seconds
+from postlin.learning.global_fit import GlobalFit, Passes, fitted, with_parts
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.hyperprior import ARDPrior, Hyperprior
-from postlin.learning.local_model import GlobalPart, LocalModel, LocalScore
+from postlin.learning.hyperprior import ARDPrior
+from postlin.learning.local_evidence import Evidence
+from postlin.learning.local_model import Latent, LocalModel, LocalScore
 from postlin.learning.local_search import ROUNDS, Climb, ClimbState, Pool, WeakPrior, scored
-from postlin.learning.models import ExactModel
-from postlin.learning.search import Callback
-from postlin.learning.sparse_model import MAX_PASSES, SparseModel
-from postlin.learning.training import train
-from postlin.linalg.threads import blas_threads, threads
-from postlin.rules.weights import UNIT, Observations
-from postlin.schedules import Parallel
-from postlin.streaming.engines import Threads
+from postlin.learning.local_sight import Sight
+from postlin.learning.local_task import Task
+from postlin.learning.training import BLIND
 from postlin.streaming.neighbours import low_recall
-from postlin.streaming.surroundings import Queries, Surroundings
-from postlin.streaming.views import ArrayRows, Rows
+from postlin.streaming.surroundings import Surroundings
 
 logger = logging.getLogger("postlin")
 
-#: Rows whose evidence is maximised, if there is one problem; its tolerance.
-_EVIDENCE_ROWS, _EVIDENCE_TOL = 1000, 1e-6
-#: The same with inducing points, and the number of these, where a global part improves the score.
-_SPARSE_ROWS, _SPARSE_POINTS = 5000, 160
 #: Neighbours of a row while parameters are learned, and when models are compared.
 _LEARNING, _COMPARING = 32, 64
 #: Rounds of a climb, and of each of several kernels before the best of them goes on.
 _ROUNDS, _FIRST_ROUNDS = ROUNDS, 3
-#: Rows among which the inducing points of ``inducing="auto"`` are chosen and fitted, and their number.
-_GLOBAL_ROWS, _GLOBAL_POINTS = 50_000, 256
-#: With ``inducing="auto"`` a global part of so many rows must raise the mean score by this much.
+#: Rows among which the inducing points of ``inducing="auto"`` are chosen and fitted.
+_GLOBAL_ROWS = 50_000
+#: With ``inducing="auto"`` a global part must raise the mean score by this much, first one of so many
+#: rows, if there is one problem.
 _TRIED_ROWS, _WORTH_POINTS = 20_000, 1e-3
 #: Where a climb has raised the mean score by this much, the point where it began is not compared again.
 _FAR = 0.02
@@ -60,52 +47,6 @@ _CHOICES, _WORTH = (64, 128, 192), 1e-4
 #: A prediction takes about 3.5 k³ ns of a core. The numbers that are compared predict a tenth as many
 #: rows as were learned from, in all problems, within a budget of this many core-seconds.
 _SECONDS, _BUDGET = 3.5e-9, 120.0
-
-#: From the labels ±1 of the classes, 0 for none, to the rows of that problem.
-Passes = Callable[[Array], Rows]
-
-
-class Memo:
-    """Results by name, which a checkpoint keeps; this one keeps them for the time of the fit."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-
-    def get(self, name: str, compute: Callable[[], Any]) -> Any:
-        """The result of this name, computed if it is not known."""
-        if name not in self.values:
-            self.put(name, compute())
-        return self.values[name]
-
-    def put(self, name: str, value: Any) -> None:
-        """Keep a result."""
-        self.values[name] = value
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """What is asked for: starts, one for each kernel that is compared, and what is to be chosen."""
-
-    starts: tuple[Hyperparameters, ...]
-    learns: bool
-    k: int | None  # None if it is to be chosen
-    inducing: int | Array | str | None  # a number, points, "auto" or none
-    deviations: Array  # of the features
-    hyperprior: ARDPrior | Hyperprior | None
-    seed: int
-    evidence: bool = True  # whether the evidence moves the start, as it does unless that is warm
-    callback: Callback | None = None
-    keep_on_interrupt: bool = False
-    memo: Memo = field(default_factory=Memo)
-
-
-@dataclass(frozen=True, eq=False)
-class GlobalFit:
-    """Inducing points and, for each problem, the posterior of their coefficients (B, b)."""
-
-    Z: Array
-    states: tuple[tuple[Array, Array], ...]
-    members: np.ndarray | None  # the numbers of the rows that it has seen; None for all
 
 
 class Variant(NamedTuple):
@@ -127,25 +68,7 @@ class Learned(NamedTuple):
     recall: float
     remarks: list[str]
     interrupted: bool
-
-
-def with_parts(model: LocalModel, at: Hyperparameters, whole: GlobalFit, n: int) -> LocalModel:
-    """The model with the global part that was fitted at these hyperparameters to some of n rows."""
-    members = None
-    if whole.members is not None:
-        members = np.zeros(n, dtype=bool)
-        members[whole.members] = True
-    none = ArrayRows(np.zeros((0, whole.Z.shape[1])), np.zeros(0))
-    record = record_of_passes(True, 0.0, [], 0)
-    parts = []
-    for state in whole.states:
-        found = _sparse(model, whole.Z, none).revive(at, state, record, 0.0)
-        parts.append(GlobalPart.of(found.posterior, found.state, found.method, members))
-    return replace(model, parts=tuple(parts))
-
-
-def _sparse(model: LocalModel, Z: Array, rows: Rows) -> SparseModel:
-    return SparseModel(rows, Z, model.rule, model.tol, MAX_PASSES, fold_noise=model.fold_noise)
+    constant: bool  # whether all new rows get nearly the same probability
 
 
 class Learner:
@@ -153,6 +76,7 @@ class Learner:
 
     def __init__(self, model: LocalModel, rows: Surroundings, passes: Passes, task: Task) -> None:
         self.model, self.rows, self.passes, self.task = model, rows, passes, task
+        self.evidence = Evidence(model, rows, task)
         self.d = len(task.deviations)
         self.pool = Pool.of(rows, task.seed)
         self.path: list[tuple[Array, float]] = []
@@ -176,8 +100,15 @@ class Learner:
             best = best._replace(score=self._score(best.model, best.at, best.rows, k))
         recall = best.rows.recall(k)
         self.remarks += [text for text in (best.rows.advice, low_recall(recall)) if text]
+        constant = self._sight(best.at, best.rows).is_none
+        if constant and not any(self._sight(at, self._rescaled(at)).informs for at in task.starts):
+            self.remarks.append(BLIND)
         self._say(f"learned: {shown(best.at.kernel)}, {k} neighbours, score {best.score.mean:.5f}")
-        return Learned(best, k, self.path, recall, self.remarks, self.interrupted)
+        return Learned(best, k, self.path, recall, self.remarks, self.interrupted, constant)
+
+    def _sight(self, at: Hyperparameters, rows: Surroundings) -> Sight:
+        """What the kernel makes of the rows, which are searched in its metric."""
+        return Sight.at(Latent.at(at, fold_noise=False).smooth, rows, self._learning, self.task.seed)
 
     @property
     def _comparing(self) -> int:
@@ -244,52 +175,13 @@ class Learner:
         """The better of the start and of the parameters that maximise the evidence of some rows."""
         if not self.task.evidence:
             return start.theta
-        models = self._exact_models()
-        prior = self._prior(start)
-        try:
-            with blas_threads(_EVIDENCE_ROWS):
-                found = train(
-                    models,
-                    start,
-                    "bfgs",
-                    rng=np.random.RandomState(self.task.seed),
-                    starts=[None] * len(models),
-                    hyperprior=prior,
-                )
-        except NotPositiveDefiniteError:
-            return start.theta
-        scores = [self._held(at, self._learning).mean for at in (start, found.at)]
+        found = self.evidence.maximum(start)
+        scores = [self._held(at, self._learning).mean for at in (start, found)]
         self._say(
             f"{shown(start.kernel)}: score {scores[0]:.5f} at the start, {scores[1]:.5f} where the "
             "evidence is largest"
         )
-        return found.at.theta if scores[1] > scores[0] else start.theta
-
-    def _exact_models(self) -> list[ExactModel]:
-        """Exact models of some rows, one for each problem in which these have both labels."""
-        model = self.model
-        count = int(_EVIDENCE_ROWS / len(model.signs) ** (1 / 3))
-        some = self.rows.drawn(count, self.task.seed + 1)
-        models: list[ExactModel] = []
-        for sign in model.signs:
-            y = sign[some.code]
-            used = y != 0
-            if len(np.unique(y[used])) < 2 and len(models) + 1 < len(model.signs):
-                continue
-            weight = some.weight[used]
-            models.append(
-                ExactModel(
-                    some.X[used],
-                    y[used],
-                    model.rule,
-                    Parallel(),
-                    _EVIDENCE_TOL,
-                    model.max_iter,
-                    fold_noise=model.fold_noise,
-                    weights=UNIT if (weight == 1.0).all() else Observations(weight),
-                )
-            )
-        return models
+        return found.theta if scores[1] > scores[0] else start.theta
 
     def _rescaled(self, at: Hyperparameters) -> Surroundings:
         return self.rows.rescaled(metric(at.kernel, self.d))
@@ -315,8 +207,8 @@ class Learner:
             whole = found[-1].whole is not None
         others = list(points[1:])
         if whole and kernel is not None and not self.interrupted:
-            compute = partial(self._of_all_rows, points[min(1, len(points) - 1)])
-            most = np.array(self.task.memo.get(f"kernel {kernel}: all rows", compute))
+            begin, name = points[min(1, len(points) - 1)], f"kernel {kernel}: all rows"
+            most = np.array(self.task.memo.get(name, lambda: self.evidence.sparse_maximum(begin).theta))
             others += [at.at(theta) for theta in _distinct(most, 0.5 * (most + at.theta))]
         for other in others:
             each = self._alone(other)
@@ -332,72 +224,38 @@ class Learner:
         rows = self._rescaled(at)
         return Variant(at, None, self.model, rows, self._score(self.model, at, rows, self._comparing))
 
-    def _of_all_rows(self, at: Hyperparameters) -> Array:
-        """The parameters that maximise the evidence of thousands of rows with inducing points."""
-        model = self.model
-        sample, lengths = self.rows.drawn(_SPARSE_ROWS, self.task.seed + 3), metric(at.kernel, self.d)
-        m = min(_SPARSE_POINTS, len(sample) // 20, len(np.unique(sample.X, axis=0)))
-        Z = inducing_points(m, sample.X / lengths, len(sample), self.task.seed, sample.weight) * lengths
-        problems = [_problem(sample, sign) for sign in model.signs]
-        models = [_sparse(model, Z, rows) for rows in problems if len(np.unique(rows.y)) > 1]
-        prior = self._prior(at)
-        try:
-            with blas_threads(1):
-                found = train(
-                    models,
-                    at,
-                    "bfgs",
-                    rng=np.random.RandomState(self.task.seed),
-                    starts=[None] * len(models),
-                    hyperprior=prior,
-                    look_around=False,
-                )
-        except NotPositiveDefiniteError:
-            return at.theta
-        return found.at.theta
-
-    def _prior(self, at: Hyperparameters) -> Hyperprior | None:
-        """The prior of the parameters in a search by the evidence."""
-        prior = self.task.hyperprior
-        return prior.bound(at, self.task.deviations) if isinstance(prior, ARDPrior) else prior
-
     def _and_with_global(self, alone: Variant) -> list[Variant]:
-        """These hyperparameters with a global part, and alone where that is to be chosen."""
+        """These hyperparameters with a global part, and alone where that is to be chosen.
+
+        A global part helps most where neighbours are few, and is first tried there, with some rows.
+        """
         if not self._may_be_alone:
             return [self._with_global(alone)]
-        tried = self._with_global(alone, _TRIED_ROWS)
-        if tried.score.mean <= alone.score.mean + _WORTH_POINTS:
+        at, rows, k = alone.at, alone.rows, self._learning
+        few = int(_TRIED_ROWS / len(self.model.signs) ** (1 / 3))
+        part = self._global(at, few)
+        models = self.model, with_parts(self.model, at, part, self.rows.n)
+        without, tried = (self._score(model, at, rows, k).mean for model in models)
+        self._say(f"score {tried:.5f} with inducing points and {k} neighbours, {without:.5f} without")
+        if tried <= without + _WORTH_POINTS:
             return [alone]
-        return [alone, tried if self.rows.n <= _TRIED_ROWS else self._with_global(alone)]
+        whole = self._with_global(alone, part if self.rows.n <= few else None)
+        return [alone, whole] if whole.score.mean > alone.score.mean + _WORTH_POINTS else [alone]
 
-    def _with_global(self, alone: Variant, most: int = _GLOBAL_ROWS) -> Variant:
-        """The same hyperparameters with a global part, of ``most`` rows where its size is chosen."""
-        at, model, task = alone.at, self.model, self.task
-        sample = self.rows.drawn(most, task.seed + 2)
-        lengths = metric(at.kernel, self.d)
-        asked, members = task.inducing, None
-        if isinstance(asked, str):
-            distinct = len(np.unique(sample.X, axis=0))
-            asked = max(1, min(_GLOBAL_POINTS, self.rows.n // 20, distinct))
-            members = sample.number if len(sample) < self.rows.n else None
-        if isinstance(asked, Integral):  # distances are those of the kernel
-            scaled = sample.X / lengths
-            Z = inducing_points(asked, scaled, self.rows.n, task.seed, sample.weight) * lengths
-        else:
-            Z = inducing_points(asked, sample.X, self.rows.n, task.seed)
-        states = []
-        for sign in model.signs:
-            rows = self.passes(sign) if members is None else _problem(sample, sign)
-            sparse = _sparse(model, Z, rows)
-            sparse.check(at.kernel)
-            found = sparse.infer(at)
-            if not found.converged:
-                self.remarks += [str(warning) for warning in sparse.warnings(found.record)]
-            states.append(found.kept)
-        whole = GlobalFit(Z, tuple(states), members)
-        combined = with_parts(model, at, whole, self.rows.n)
-        score = self._score(combined, at, alone.rows, self._comparing)
-        return alone._replace(whole=whole, model=combined, score=score)
+    def _with_global(self, alone: Variant, whole: GlobalFit | None = None) -> Variant:
+        """The same hyperparameters with a global part, which is fitted if it is not given."""
+        whole = whole or self._global(alone.at, _GLOBAL_ROWS)
+        model = with_parts(self.model, alone.at, whole, self.rows.n)
+        score = self._score(model, alone.at, alone.rows, self._comparing)
+        return alone._replace(whole=whole, model=model, score=score)
+
+    def _global(self, at: Hyperparameters, most: int) -> GlobalFit:
+        """A global part, of ``most`` rows where its size is chosen."""
+        asked, seed = self.task.inducing, self.task.seed
+        sample = self.rows.drawn(most, seed + 2)
+        whole, said = fitted(self.model, at, asked, sample, self.passes, self.rows.n, seed)
+        self.remarks += said
+        return whole
 
     def _number(self, best: Variant) -> int:
         """The number of neighbours whose score is best, as far as the budget of predictions allows."""
@@ -428,10 +286,3 @@ def _distinct(*thetas: Array) -> list[Array]:
         if not any(np.array_equal(theta, other) for other in found):
             found.append(theta)
     return found
-
-
-def _problem(rows: Queries, sign: Array) -> ArrayRows:
-    """The rows of one problem."""
-    y = sign[rows.code]
-    used = y != 0
-    return ArrayRows(rows.X[used], y[used], rows.weight[used], engine=Threads(threads()))

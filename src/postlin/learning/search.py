@@ -78,6 +78,7 @@ class Search(Generic[Start]):
         rough = rough and max(model.n_rows for model in models) > _FEW
         part = _WARY if hyperparameters.likelihood.free else 1.0
         self._exact, self._loose = models[0].tol, part * _LOOSE
+        self._leaps = models[0].worth.leap > 0.0  # the last evaluation, without a gradient, is exact
         self._loosest = part * LOOSEST if rough else self._exact
         self._steepness = self._lowest = np.inf
         self._known: dict[bytes, tuple[float, Array]] = {}
@@ -92,6 +93,12 @@ class Search(Generic[Start]):
         """Forget the path, because the next evaluation is far away."""
         self.paths = [model.path(None) for model in self.models]
         self._steepness = self._lowest = np.inf
+
+    def release(self) -> None:
+        """Free the matrices that are kept for the next evaluation."""
+        self._last = None
+        for model in self.models:
+            model.forget()
 
     def best(self) -> Array:
         """The point with the lowest value so far."""
@@ -117,15 +124,27 @@ class Search(Generic[Start]):
     def __call__(self, theta: Array) -> tuple[float, Array]:
         """The objective and its gradient."""
         key = _key(theta)
+        if key not in self._known and self._last is not None and self._last[0] == key:
+            self._known[key] = self._differentiated(theta, self._last[1])
         if key not in self._known:
             tol = max(self._exact, min(self._loosest, self._loose * self._steepness))
-            found = self._evaluate(theta, self._exact if self._steepness < _FLAT else tol)
+            soon = self._steepness < _FLAT and not self._leaps
+            found = self._evaluate(theta, self._exact if soon else tol)
             if found is None:
                 return -_HOPELESS, np.zeros_like(theta)
             self._known[key] = found
             self._steepness = float(np.linalg.norm(found[1]))
         value, slope = self._known[key]
         return value, slope.copy()
+
+    def _differentiated(self, theta: Array, fits: list[Approximation[Start]]) -> tuple[float, Array]:
+        """The objective and its gradient where inference has ended; matrices serve the gradient."""
+        self._last = None
+        total, uphill = self._log_density(theta)
+        for model, fit in zip(self.models, fits, strict=True):
+            value, gradient = fit.value_and_gradient(_adjoint_accuracy(model, self._exact))
+            total, uphill = total + value, uphill + gradient
+        return -total, -uphill
 
     def value(self, theta: Array) -> float:
         """The objective alone, exactly."""
@@ -235,8 +254,7 @@ class Search(Generic[Start]):
                 raise NotPositiveDefiniteError("inference did not converge.")
             if not with_gradient:
                 return found, found.log_evidence, np.zeros(0)
-            accuracy = max(model.adjoint_accuracy, _ADJOINT * min(tol, _LOOSE))
-            value, gradient = found.value_and_gradient(accuracy)
+            value, gradient = found.value_and_gradient(_adjoint_accuracy(model, tol))
             if tol <= model.tol or abs(value - found.log_evidence) < doubtful:
                 return found, value, gradient
             start = found.start if found.converged else None
@@ -254,6 +272,10 @@ class Search(Generic[Start]):
         for path, start in zip(self.paths, solved, strict=True):
             if start is not None:
                 path.add(theta, start)
+
+
+def _adjoint_accuracy(model: Model[Start], tol: float) -> float:
+    return max(model.adjoint_accuracy, _ADJOINT * min(tol, _LOOSE))
 
 
 def _key(theta: Array) -> bytes:

@@ -23,9 +23,9 @@ _ROWS, _OTHERS = 50, 5000
 _SAME = 1e-9
 #: Covariances, and variances of differences, that are less than this part of the largest variance make
 #: no start.
-_FAINT = 1e-3
+FAINT = 1e-3
 #: Covariances, and variances of differences, that change no probability by more than a few thousandths.
-_NOTHING = 1e-4
+NOTHING = 1e-4
 #: The factors by which single parameters are moved where the kernel informs nowhere else.
 _FACTORS = (10.0, 0.1, 100.0, 0.01, 1e3, 1e-3, 1e4, 1e-4)
 #: A log evidence that exceeds that of constant probabilities by less than this has learned nothing.
@@ -83,11 +83,11 @@ class Guide:
 
     def informs(self, theta: Array) -> bool:
         """Whether the kernel at theta is far from both a diagonal and a constant matrix."""
-        return any(self._contrast(part, relative=True) > _FAINT for part in self._parts(theta))
+        return any(self._contrast(part, relative=True) > FAINT for part in self._parts(theta))
 
     def sees(self, theta: Array) -> bool:
         """Whether the kernel at theta can give rows different probabilities."""
-        return any(self._contrast(part) > _NOTHING for part in self._parts(theta))
+        return any(self._contrast(part) > NOTHING for part in self._parts(theta))
 
     def _parts(self, theta: Array) -> list[Kernel]:
         return kernels_of(self.at.at(theta).kernel)

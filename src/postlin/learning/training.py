@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Generic, NamedTuple
+from typing import Generic, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,14 +22,35 @@ from postlin.linalg.minimise import Minimum, Optimizer, Worth, minimise, optimis
 _CLIMBERS = ("bfgs", "fmin_l_bfgs_b")
 #: When the search with equal length scales ends, since another goes on from there.
 _ROUGHLY = Worth(gain=1e-4, slope=0.1)
+#: The largest change of a log-parameter in the first step of a search whose curvature is known.
+_REACH = 1.0
 #: Log evidences of fixed points that differ by more than this are not those of the same.
 _AMBIGUOUS = 1e-3
 #: Ends whose values differ by less than this part are the same optimum.
 _EQUAL = 1e-7
 #: The gain in log evidence from a wider bound that users are told about.
 _NOTICEABLE = 0.1
+#: The loss in log evidence up to which an optimum in parts of the data may be the best in all of them.
+_RIVAL = 5.0
+#: What users are told where the kernel informs nowhere.
+BLIND = (
+    "the kernel cannot tell the rows apart, so that all new rows have nearly the same probability: "
+    "scale the features, or use a kernel that depends on them."
+)
 #: Starts that differ by less than this in all log-parameters are not tried both.
 _NEARBY = 1.0
+
+
+class Forecast(Protocol[Start]):
+    """Tells where the optimum may be."""
+
+    def __call__(
+        self, theta: Array, slope: Array, paths: Sequence[Path[Start]]
+    ) -> tuple[Array | None, Array | None]:
+        """A point, if it knows one, and the curvature there, from the slope at theta.
+
+        ``paths`` may learn what inference is expected to find there.
+        """
 
 
 class Training(NamedTuple, Generic[Start]):
@@ -39,7 +60,9 @@ class Training(NamedTuple, Generic[Start]):
     says why the optimiser did not converge, or is None. ``narrow`` names the bounds that keep the
     evidence lower, ``constant`` tells that all new rows get nearly the same probability, and
     ``blind`` that this is so because the kernel tells rows apart nowhere. ``ambiguous`` says that
-    inference from another start has another result.
+    inference from another start has another result. ``curvature`` is the Hessian of minus the log
+    evidence, if the search has modelled it, ``rivals`` are other optima that are nearly as good, and
+    ``search`` is the objective.
     """
 
     at: Hyperparameters
@@ -51,6 +74,9 @@ class Training(NamedTuple, Generic[Start]):
     constant: bool = False
     blind: bool = False
     ambiguous: str = ""
+    curvature: Array | None = None
+    rivals: tuple[Array, ...] = ()
+    search: Search[Start] | None = None
 
     def remarks(self) -> list[str]:
         """A sentence about each problem of the search, with a remedy."""
@@ -71,10 +97,7 @@ class Training(NamedTuple, Generic[Start]):
             for bound in self.narrow
         ]
         if self.blind:
-            found.append(
-                "the kernel cannot tell the rows apart, so that all new rows have nearly the same "
-                "probability: scale the features, or use a kernel that depends on them."
-            )
+            found.append(BLIND)
         return found
 
 
@@ -82,15 +105,17 @@ class Climb(Generic[Start]):
     """Searches from one start or several, of which the best end counts."""
 
     def __init__(
-        self, search: Search[Start], optimizer: Optimizer | str, ceiling: float = np.inf
+        self,
+        search: Search[Start],
+        optimizer: Optimizer | str,
+        ceiling: float = np.inf,
+        worth: Worth | None = None,
     ) -> None:
         """Constants of the kernel pass ``ceiling`` only where the evidence rises noticeably."""
         self.search, self.optimizer = search, optimizer
         at = search.hyperparameters
-        self.bounds, self.worth = at.bounds, search.models[0].worth
-        self._soft = np.full(len(self.bounds), np.inf)
-        for where in at.where("constant_value"):
-            self._soft[where] = np.log(ceiling)
+        self.bounds, self.worth = at.bounds, worth or search.models[0].worth
+        self._soft = soft_bounds(at, ceiling)
         self.ends: list[tuple[Minimum, list[Path[Start]]]] = []
 
     @property
@@ -103,23 +128,53 @@ class Climb(Generic[Start]):
         found, self.search.paths = best
         return found
 
-    def run(self, theta: Array, curvature: Array | None = None, *, go_on: bool = False) -> None:
-        """Search from theta, where the curvature may be known.
+    def rivals(self) -> tuple[Array, ...]:
+        """Other ends that are nearly as good as the best."""
+        kept = [self.best]
+        for end, _ in self.ends:
+            if end.value < kept[0].value + _RIVAL and all(_apart(end.x, k.x) > _NEARBY for k in kept):
+                kept.append(end)
+        return tuple(end.x for end in kept[1:])
+
+    def run(
+        self,
+        theta: Array,
+        curvature: Array | None = None,
+        *,
+        go_on: bool = False,
+        forecast: Forecast[Start] | None = None,
+    ) -> None:
+        """Search from theta, where the curvature may be known, and a forecast of the optimum.
 
         With ``go_on`` the last search ended there, and inference continues from its results.
         """
         if self.ends and not go_on:
             self.search.restart()
         if self.optimizer == "bfgs":
-            end = self._minimise(theta, self.worth, curvature)
+            end = self._minimise(theta, self.worth, curvature, forecast)
         else:
             end = optimise(self.search, theta, self.bounds, self.optimizer, self.worth)
         self.ends.append((end, self.search.paths))
 
-    def _minimise(self, theta: Array, worth: Worth, curvature: Array | None = None) -> Minimum:
-        again, soft = self.search.again, self._soft
+    def _minimise(
+        self,
+        theta: Array,
+        worth: Worth,
+        curvature: Array | None = None,
+        forecast: Forecast[Start] | None = None,
+    ) -> Minimum:
+        search = self.search
         return minimise(
-            self.search, theta, self.bounds, worth, curvature=curvature, again=again, soft=soft
+            search,
+            theta,
+            self.bounds,
+            worth,
+            curvature=curvature,
+            reach=_REACH,
+            forecast=None if forecast is None else lambda x, slope: forecast(x, slope, search.paths),
+            again=search.again,
+            value_at=search.value,
+            soft=self._soft,
         )
 
     def try_from(self, theta: Array) -> None:
@@ -178,17 +233,17 @@ class Climb(Generic[Start]):
                 found.append(f"{('lower', 'upper')[side]} bound of {at.names[k]}, {bound}")
         return tuple(found)
 
-    def look_around(self, guide: Guide) -> None:
+    def look_around(self, guide: Guide, *, elsewhere: bool = True) -> None:
         """Search again where the data suggest that a better optimum is elsewhere.
 
-        If the search began far from a natural length scale, values at such are computed; one that is
-        better than the best end begins another search. So does a short length scale, if the best end
-        is hardly better than constant probabilities.
+        If the search began far from a natural length scale, values at such are computed ``elsewhere``;
+        one that is better than the best end begins another search. So does a short length scale, if the
+        best end is hardly better than constant probabilities.
         """
         best, looks = self.best, guide.looks
         first = self.search.path[0][0] if self.search.path else best.x  # it had no evidence to follow
         new = [theta for theta in looks if _apart(theta, best.x) > _NEARBY]
-        if new and _apart(looks[0], first) > _NEARBY:
+        if elsewhere and new and _apart(looks[0], first) > _NEARBY:
             self.search.restart()
             values = [self.search(theta)[0] for theta in new]
             if min(values) < best.value - LOOSEST:
@@ -197,6 +252,14 @@ class Climb(Generic[Start]):
         if not guide.has_learned(self.search.log_evidence(self.best.x)):
             for theta in guide.short:
                 self.try_from(theta)
+
+
+def soft_bounds(at: Hyperparameters, ceiling: float) -> Array:
+    """The soft upper bounds of the log-parameters: that of the kernel's constants is the ceiling."""
+    soft = np.full(len(at.bounds), np.inf)
+    for where in at.where("constant_value"):
+        soft[where] = np.log(ceiling)
+    return soft
 
 
 def _apart(one: Array, other: Array) -> float:
@@ -215,6 +278,9 @@ def train(
     callback: Callback | None = None,
     keep_on_interrupt: bool = False,
     curvature: Array | None = None,
+    rivals: Sequence[Array] | None = None,
+    forecast: Forecast[Start] | None = None,
+    worth: Worth | None = None,
     hyperprior: Hyperprior | None = None,
     ceiling: float = np.inf,
     guide: Guide | None = None,
@@ -224,7 +290,9 @@ def train(
     """Maximise the evidence from the hyperparameters ``at``, and from random ones in the restarts.
 
     The first inference of each model begins at its item of ``starts``. ``curvature`` is the Hessian of
-    minus the log evidence at ``at``, if it is known. With ``keep_on_interrupt`` Ctrl-C ends the search
+    minus the log evidence at ``at``, if it is known, and ``forecast`` tells more of the optimum.
+    ``rivals`` are starts besides ``at``, if not those that the likelihood names. ``worth`` says when
+    the search ends, if it is not for the model to say. With ``keep_on_interrupt`` Ctrl-C ends it
     at the best point so far. The ``hyperprior`` enters the search and not the evidence. Constants of
     the kernel pass ``ceiling`` only where the evidence rises noticeably. With a ``guide``, a start that
     tells nothing is moved, and with ``look_around`` other starts are tried afterwards. ``name`` is that
@@ -235,20 +303,21 @@ def train(
     if optimizer is None or len(at.theta) == 0:
         sight = (False, False) if guide is None else guide.verdict(at.theta, at.theta)
         return Training(at.at(at.theta), search.at(at.theta), None, [], False, (), *sight)
-    climb = Climb(search, optimizer, ceiling)
-    first, *others = at.starts
+    climb = Climb(search, optimizer, ceiling, worth)
+    first, *others = at.starts if rivals is None else (at.theta, *rivals)
     interrupted = False
     try:
         if guide is not None and optimizer in _CLIMBERS:
             first = guide.informing(first)
-        if look_around and isinstance(hyperprior, BoundARDPrior) and optimizer in _CLIMBERS:
+        looks = look_around and optimizer in _CLIMBERS
+        if looks and curvature is None and isinstance(hyperprior, BoundARDPrior):
             climb.run_tied(first, hyperprior)
         else:
-            climb.run(first, curvature)
+            climb.run(first, curvature, forecast=forecast)
         for theta in (*others, *(at.drawn(rng) for _ in range(restarts))):
             climb.run(theta)
-        if guide is not None and look_around and optimizer in _CLIMBERS:
-            climb.look_around(guide)
+        if guide is not None and looks:
+            climb.look_around(guide, elsewhere=curvature is None)
         narrow = climb.narrow()
         found = climb.best
     except KeyboardInterrupt:
@@ -264,7 +333,17 @@ def train(
     logger.info("%s%s: log evidence %.6f after %d evaluations", label, there.kernel, value, n)
     sight = (False, False) if guide is None else guide.verdict(first, found.x)
     return Training(
-        there, fits, found.message, search.path, interrupted, narrow, *sight, ambiguous=ambiguous
+        there,
+        fits,
+        found.message,
+        search.path,
+        interrupted,
+        narrow,
+        *sight,
+        ambiguous=ambiguous,
+        curvature=found.curvature,
+        rivals=() if interrupted else climb.rivals(),
+        search=search,
     )
 
 

@@ -105,7 +105,7 @@ def _compat() -> ModuleType:
     except ImportError:
         raise ImportError(
             "arrays of PyTorch and CuPy need the package array-api-compat, which is not installed: "
-            "pip install 'postlin[gpu]', or convert the arrays to NumPy."
+            "pip install array-api-compat, or convert the arrays to NumPy."
         ) from None
 
 
@@ -122,8 +122,8 @@ def place_named(device: object) -> Place:
         import torch
     except ImportError:
         raise ImportError(
-            f"device={device!r} needs PyTorch, which is not installed: pip install 'postlin[gpu]', "
-            "pass CuPy arrays, or leave device=None to work on the CPU."
+            f"device={device!r} needs PyTorch, which is not installed: pip install torch "
+            "array-api-compat, pass CuPy arrays, or leave device=None to work on the CPU."
         ) from None
     if str(device).startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(

@@ -39,6 +39,8 @@ _NO_CURVATURE = 1e-100
 _CONDITION = 1e14
 #: A measured curvature below this part of the model's along a step is damped.
 _BELIEVED = 0.2
+#: The largest slope from which the last step is taken without a slope at its end.
+_GENTLE = 1.0
 
 #: (objective, initial theta, bounds) → (theta, value): scikit-learn's convention for optimisers.
 Optimizer = Callable[..., tuple[Array, float]]
@@ -55,16 +57,26 @@ Objective = Callable[[Array], tuple[float, Array]]
 #: where an error of the known value cannot explain the loss.
 Again = Callable[[Array, float], tuple[float, Array] | None]
 
+#: (point, slope there) → where the minimum may be, or None, and the curvature there.
+Forecast = Callable[[Array, Array], tuple[Array | None, Array | None]]
+
+#: The value alone at a point.
+Value = Callable[[Array], float]
+
 
 class Worth(NamedTuple):
     """When a search ends.
 
-    ``gain`` is the improvement, relative to max(1, |value|), that is not worth an evaluation. The
-    model's prediction counts only where no slope exceeds ``slope``: it may not know every direction.
+    ``gain`` is the improvement, relative to max(1, |value|), that is not worth an evaluation, and
+    ``least`` one that is not whatever the value. The model's prediction counts only where no slope
+    exceeds ``slope``: it may not know every direction. Where the model predicts a gain of at most
+    ``leap``, the search ends after a step to its minimum without the slope there, if the value agrees.
     """
 
     gain: float = 4e-9
     slope: float = 2e-3
+    least: float = 0.0
+    leap: float = 0.0
 
 
 class Minimum(NamedTuple):
@@ -86,37 +98,47 @@ def minimise(
     worth: Worth,
     *,
     curvature: Array | None = None,
+    reach: float = _KNOWN,
+    forecast: Forecast | None = None,
     again: Again = lambda x, loss: None,
+    value_at: Value = lambda x: np.inf,
     soft: Array | float = np.inf,
     max_evaluations: int = 500,
 ) -> Minimum:
     """Minimise from x, given the curvature there if it is known.
 
-    Where values are inexact, ``again`` recomputes the one at the best point: if that is too low by
-    error, no other point would ever seem better. A parameter that has reached its ``soft`` upper bound
-    goes on only if it is worth it: a value that falls slowly would take many steps for little.
+    The first step goes to the ``forecast``, if there is one, and changes no parameter by more than
+    ``reach`` if the curvature is known. Where values are inexact, ``again`` recomputes the one at the
+    best point: if that is too low by error, no other point would ever seem better; ``value_at`` is the
+    exact objective without its slope. A parameter that has reached its ``soft`` upper bound goes on
+    only if it is worth it: a value that falls slowly would take many steps for little.
     """
     low, top = bounds.T
     x = np.clip(np.array(x, float), low, top)
     value, slope = objective(x)
-    model = curvature
-    radius = _FIRST if model is None else _KNOWN
+    radius = _FIRST if curvature is None else reach
+    there, model = (None, curvature) if forecast is None else forecast(x, slope)
     # steps in a row without a gain; whether the last one had no value, and the number of such steps
     idle, unknown, failures = 0, False, 0
+    tested = False  # whether the last step has gained about what the model had predicted
     for _ in range(max_evaluations - 1):
         high = np.minimum(top, np.where(x < soft, soft, np.where(slope < -_FALLING, np.inf, x)))
         free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
-        step = _step(model, slope, free, np.maximum(low - x, -radius), np.minimum(high - x, radius))
+        near, far = np.maximum(low - x, -radius), np.minimum(high - x, radius)
+        step, there = _step(model, slope, free, near, far) if there is None else there - x, None
         # the gain that the model predicts
         promised = -float(slope @ step) - (0.0 if model is None else 0.5 * float(step @ model @ step))
         length = float(np.abs(step).max(initial=0.0))
-        least = worth.gain * max(1.0, abs(value))
+        least = max(worth.gain * max(1.0, abs(value)), worth.least)
         flat = worth.slope if model is not None else min(worth.slope, least)
         steepest = float(np.abs(slope[free]).max(initial=0.0))
         weary = max(idle, failures) > _PATIENCE + len(x)
         if weary or length < _SHORTEST or (promised <= least and steepest <= flat):
             return Minimum(x, value, _BLOCKED if weary and unknown else None, model)
         moved = _within(x + step, low, high)
+        leaps = tested and promised <= worth.leap and steepest <= _GENTLE
+        if leaps and (end := _leapt(moved, value, promised, least, value_at)) is not None:
+            return end._replace(curvature=model)
         new_value, new_slope = objective(moved)
         loss = new_value - value
         if loss > least and (known := again(x, loss)) is not None:
@@ -126,8 +148,8 @@ def minimise(
         idle = 0 if new_value < value - least else idle + (_UNKNOWN if unknown else 1)
         # values may be wrong by ``least``, so that a loss of this size is no loss
         success = (value - new_value + least) / (max(promised, 0.0) + least)
-        if not unknown:
-            model = _updated(model, step, new_slope - slope, new_slope)
+        model = model if unknown else _updated(model, step, new_slope - slope, new_slope)
+        tested = not unknown and _HALF < success < 1.0 / _HALF
         if success > _MOST:
             radius = min(_LONGEST, max(radius, 2.0 * length))
         elif success < _HALF:
@@ -136,6 +158,18 @@ def minimise(
         if success > _SOME:
             x, value, slope = moved, new_value, new_slope
     return Minimum(x, value, f"no convergence after {max_evaluations} evaluations")
+
+
+def _leapt(x: Array, value: float, promised: float, least: float, value_at: Value) -> Minimum | None:
+    """The end of the search at x, unless more than ``least`` is left to gain there.
+
+    If x gains less than the model has promised, the curvature along the step is larger by the missing
+    part, and what is left follows from that.
+    """
+    here = value_at(x)
+    missing = 1.0 - (value - here) / promised
+    left = promised * missing**2 / (1.0 + missing) if -0.5 < missing < 1e3 else np.inf
+    return Minimum(x, here, None) if left <= least else None
 
 
 def _step(model: Array | None, slope: Array, free: np.ndarray, low: Array, high: Array) -> Array:

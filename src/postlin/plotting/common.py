@@ -65,7 +65,7 @@ def pyplot() -> ModuleType:
     try:
         from matplotlib import pyplot as plt
     except ImportError:
-        raise ImportError("plots need matplotlib: pip install 'postlin[plot]'") from None
+        raise ImportError("plots need matplotlib: pip install matplotlib") from None
     return plt
 
 

@@ -51,7 +51,7 @@ class Weights:
         """These weights with this noise of each observation; with unit weights it stays in K."""
         return self
 
-    def point(self, i: int) -> "Weights":
+    def point(self, i: int | np.ndarray) -> "Weights":
         """The weight of point i alone."""
         return self
 
@@ -159,7 +159,7 @@ class Observations(Weights):
         return Observations(self.weight, noise)
 
     @override
-    def point(self, i: int) -> "Observations":
+    def point(self, i: int | np.ndarray) -> "Observations":
         return Observations(self.weight[i], self.noise)
 
     @override

@@ -168,4 +168,6 @@ def dask_module() -> ModuleType:
     try:
         return importlib.import_module("dask")
     except ImportError:
-        raise ImportError("Dask is not installed: pip install 'postlin[dask]'.") from None
+        raise ImportError(
+            "Dask is not installed: pip install 'dask[array,dataframe]' distributed."
+        ) from None

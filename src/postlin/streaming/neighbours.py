@@ -255,7 +255,7 @@ class Neighbours:
         minutes = (time.perf_counter() - began) / 60 * 10_000 / min(_TIMED, len(self.rows))
         return (
             f"the exact search for neighbours among {len(self.rows):,} rows takes about {minutes:.1f} "
-            "minutes for 10,000 queries: pip install 'postlin[neighbors]' for approximate search, "
+            "minutes for 10,000 queries: pip install faiss-cpu for approximate search, "
             "which is many times faster."
         )
 

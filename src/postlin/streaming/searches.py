@@ -268,7 +268,7 @@ def faiss() -> ModuleType:
     except ImportError:
         raise ImportError(
             "approximate search for neighbours needs faiss, which is not installed: "
-            "pip install 'postlin[neighbors]', or search exactly."
+            "pip install faiss-cpu, or search exactly."
         ) from None
 
 

@@ -78,7 +78,9 @@ def as_number(value: Any) -> float:
 
 
 def numbers(column: pd.Series) -> tuple[Array, list[Any]]:
-    """A column as numbers, NaN where it is missing, and the values that are no numbers."""
+    """A column as numbers (durations in seconds), NaN where it is missing, and values that are none."""
+    if pd.api.types.is_timedelta64_dtype(column):
+        return column.dt.total_seconds().to_numpy(), []
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
         return column.to_numpy(dtype=float, na_value=np.nan), []
     return _made(levels(column), as_number)
@@ -99,7 +101,7 @@ def dates(column: pd.Series, form: str) -> tuple[pd.Series, list[Any]]:
     form = "ISO8601" if form == TYPED else form
     found = _parsed([str(v) for v in values], form)
     odd = [value for value, day in zip(values, found, strict=True) if day is pd.NaT]
-    known = pd.Series([*found, pd.NaT], dtype="datetime64[ns]")
+    known = pd.Series([*found, pd.NaT], dtype="datetime64[us]")
     return known.iloc[codes].reset_index(drop=True), odd
 
 
@@ -121,7 +123,7 @@ def date_formats(values: list[Any]) -> list[str]:
 def _parsed(values: list[str], form: str) -> list[Any]:
     """Dates of texts, NaT where one has not this format."""
     found = pd.to_datetime(pd.Series(values, dtype=object), format=form, errors="coerce", utc=True)
-    return list(found.dt.tz_localize(None).astype("datetime64[ns]"))
+    return list(found.dt.tz_localize(None).astype("datetime64[us]"))
 
 
 def _made(found: Levels, of: Callable[[Any], float]) -> tuple[Array, list[Any]]:

@@ -82,6 +82,9 @@ def find_columns(table: pd.DataFrame, wishes: Wishes = Wishes()) -> Findings:
     Columns that identify rows, are constant, empty or repeat another are left out, with a remark.
     """
     found, sorted_out = Findings(), _Sorted()
+    if not all(isinstance(name, str) for name in table.columns) or not table.columns.is_unique:
+        found.problems.append("the names of the columns must be texts, and all different")
+        return found
     said = [*wishes.numbers, *wishes.categories, *wishes.left_out]
     if absent := [name for name in dict.fromkeys(said) if name not in table.columns]:
         found.problems.append(f"there is no column {listed(absent)} (the columns are {listed(table)})")
@@ -90,6 +93,7 @@ def find_columns(table: pd.DataFrame, wishes: Wishes = Wishes()) -> Findings:
             _sort(name, table[name], wishes, sorted_out, found.problems)
     for name, first in _copies(table, sorted_out).items():
         sorted_out.kinds.pop(name)
+        sorted_out.missing.pop(name, None)
         found.remarks.append(f"column {shown(name)} repeats {shown(first)}, and is left out")
     kinds = sorted_out.kinds
     dates = tuple((name, form) for name, (kind, form) in kinds.items() if kind == "date")
@@ -145,7 +149,7 @@ def _sort(name: str, column: pd.Series, wishes: Wishes, into: _Sorted, problems:
 def _is_number(column: pd.Series) -> bool:
     if isinstance(column.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(column):
         return False
-    return bool(pd.api.types.is_numeric_dtype(column))
+    return bool(pd.api.types.is_numeric_dtype(column) or pd.api.types.is_timedelta64_dtype(column))
 
 
 def _sort_numbers(

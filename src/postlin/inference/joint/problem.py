@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from postlin._typing import Array, cached_property, override
+from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.contract import LEAST, MEAN_ACCURACY, Iterate, Jacobian, Problem, Step
 from postlin.inference.joint.posterior import JointPosterior, JointPrior
 from postlin.likelihoods.softmax import Nodes
@@ -15,6 +16,16 @@ from postlin.rules.joint import JointRule
 from postlin.rules.joint_sites import JointProposal, JointView
 from postlin.rules.sites import Sites
 from postlin.rules.weights import JointWeights
+
+#: With fewer latent values a factorisation costs no more than a look ahead.
+_MANY = 2000
+#: A Newton step that leaves less than this part of the residual needs no more than a correction.
+_WELL = 0.2
+#: How many steps from predicted to predicted marginals are made at most, the part of the residual at
+#: which they end, the relative accuracy of their linear solves, and the part they must leave less than.
+_LOOKS, _ENOUGH, _ROUGHLY, _GAIN = 8, 0.05, 0.05, 0.9
+#: Damped steps towards the site of an observation that is added alone.
+_STEPS, _DAMPING = 7, 0.7
 
 
 @dataclass(frozen=True)
@@ -52,10 +63,33 @@ class JointProblem(Problem["JointIterate"]):
         """The sites that the rule proposes."""
         return self.weights.propose(self.rule.propose(self.nodes, self.y, view))
 
+    def alone(self, mean: Array, variance: Array, y: np.ndarray) -> Sites:
+        """Sites for further observations with these predicted marginals, as if each were the only one.
+
+        They are a start for inference, after a few steps; where those fail they are zero.
+        """
+        sites = self._no_sites(len(y))
+        try:
+            view, precision = JointView(mean, root_of(variance), *sites), inverted(variance)
+            wanted = self.rule.propose_cautiously(self.nodes, y, view)
+            for _ in range(_STEPS):
+                sites = sites.towards(wanted, _DAMPING)
+                after = symmetric(inverted(precision + sites.tau))
+                centre = times(after, times(precision, mean) + sites.nu)
+                view = JointView(centre, root_of(after), *sites)
+                wanted = self.rule.propose(self.nodes, y, view).sites
+            found = sites.towards(wanted, _DAMPING)
+        except (np.linalg.LinAlgError, NotPositiveDefiniteError):
+            return self._no_sites(len(y))
+        return found if found.are_finite() else self._no_sites(len(y))
+
     @property
     @override
     def no_sites(self) -> Sites:
-        n, D = len(self.y), self.n_classes - 1
+        return self._no_sites(len(self.y))
+
+    def _no_sites(self, n: int) -> Sites:
+        D = self.n_classes - 1
         return Sites(np.zeros((n, D, D)), np.zeros((n, D)))
 
     def _prior_view(self) -> JointView:
@@ -137,6 +171,7 @@ class JointMap(Jacobian):
     def __init__(self, problem: JointProblem, iterate: JointIterate) -> None:
         self._problem, self.iterate = problem, iterate
         self._correlation = iterate.posterior.correlation
+        self._seen: tuple[Array, JointIterate] | None = None  # the last step looked at, and its end
         self._units: Array | None = None
         weights = problem.weights
         if weights.has_noise:
@@ -199,18 +234,87 @@ class JointMap(Jacobian):
         variance = (vectors * shrunk) @ transposed(vectors)
         return self.times(pull.reshape(q.shape)), symmetric(variance)
 
-    @override
-    def residual_after(self, step: Array) -> Array | None:
+    def _ahead(self, step: Array) -> JointIterate | None:
+        """What is predicted for the end of a step; None where the rule proposes nothing there.
+
+        Only its view and its proposal are meant: no matrix is factorised.
+        """
         m, L, _, _ = self.iterate.view
         b, variance = self.marginals_after(step)
-        sites = self.iterate.moved(step)
         try:
             root = L @ root_of(variance)
         except np.linalg.LinAlgError:
             return None
-        wanted = self._problem.propose(JointView(m + times(L, b), root, *sites)).sites
-        up, missing = transposed(L), wanted.tau - sites.tau
-        return flat(symmetric(up @ missing @ L), times(up, wanted.nu - sites.nu - times(missing, m)))
+        view = JointView(m + times(L, b), root, *self.iterate.moved(step))
+        ahead = JointIterate(self.iterate.posterior, view, self._problem.propose(view))
+        self._seen = step, ahead
+        return ahead
+
+    def _step_to(self, sites: Sites) -> Array:
+        """The step from the present to other sites."""
+        m, L, tau, nu = self.iterate.view
+        up, change = transposed(L), sites.tau - tau
+        return flat(symmetric(up @ change @ L), times(up, sites.nu - nu - times(change, m)))
+
+    @override
+    def residual_after(self, step: Array) -> Array | None:
+        ahead = self._ahead(step)
+        return None if ahead is None else self._step_to(ahead.proposal.sites) - step
+
+    @override
+    def newton_step(self, residual: Array, size: float, time: float) -> Step:
+        """A Newton step as for two classes, with more corrections where the first leaves much.
+
+        Softmax at the nodes is far from linear where variances are large, while the posterior is nearly
+        linear in the sites: its prediction is right to a few per cent. Further steps are therefore made
+        from predicted to predicted marginals, each with the rule's own derivatives there, before the
+        large matrix is factorised again.
+        """
+        step, time = super().newton_step(residual, size, time)
+        here = self._poor_end(step, size)
+        for _ in range(_LOOKS):
+            if here is None or here.size < _ENOUGH * size:
+                break
+            found = self._further(here)
+            if found is None:
+                break
+            step, here = found
+        return Step(step, time)
+
+    def _poor_end(self, step: Array, size: float) -> JointIterate | None:
+        """What is predicted for the end of a Newton step that leaves much of the residual, and no more.
+
+        None is returned for any other step, and where a factorisation costs no more than looking.
+        """
+        if self._seen is None or self.iterate.view.nu.size < _MANY:
+            return None
+        seen, here = self._seen
+        if here.size < _WELL * size:
+            return None
+        end = here if seen is step else self._ahead(step)  # which may have been corrected
+        return end if end is not None and end.size < size else None
+
+    def _further(self, here: JointIterate) -> tuple[Array, JointIterate] | None:
+        """The whole step, and what is predicted for its end, after one from a predicted iterate.
+
+        None is returned where the residual is not predicted to decrease.
+        """
+        from_here = inverted(here.view.root) @ self.iterate.view.root  # to units of its marginals
+        up = transposed(from_here)
+
+        def product(x: Array) -> Array:
+            P, q = here.split(x)
+            b = times(from_here, self.times(times(up, q)))
+            E = from_here @ self.sandwich(up @ P @ from_here) @ up
+            return x - flat(*here.proposal.change(b, -E))
+
+        move, _ = gmres(product, here.residual, rtol=_ROUGHLY, dimension=self.krylov)
+        for part in (1.0, 0.5, 0.25):
+            step = self._step_to(here.moved(part * move))
+            ahead = self._ahead(step)
+            if ahead is not None and ahead.size < _GAIN * here.size:
+                return step, ahead
+        return None
 
 
 def flat(P: Array, q: Array) -> Array:

@@ -3,7 +3,7 @@
 import sys
 
 _MISSING = """The postlin command needs packages that are not installed ({name} is missing).
-Install them with:  pip install "postlin[cli]"
+Install them with:  pip install jinja2 matplotlib pandas rich skops typer
 """
 
 

@@ -9,18 +9,20 @@ import numpy as np
 import pandas as pd
 import typer
 from rich.padding import Padding
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import Pipeline
 
 import postlin
 from postlin import datasets
 from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.files import check_skops
-from postlin.workbench.cli import inputs, outputs
+from postlin.workbench.cli import inputs, outputs, tables
 from postlin.workbench.cli.experiments import evaluate, reproduce
+from postlin.workbench.cli.reading import Spelling
 from postlin.workbench.evaluation.methods import make_classifier
 
 _MODEL = Path("model.postlin")
+#: The format of predicted probabilities.
+_DIGITS = "%.6g"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(evaluate)
@@ -51,26 +53,37 @@ def fit(
     likelihood: Annotated[str | None, typer.Option(help=f"One of {inputs.LIKELIHOODS_HELP}")] = None,
     multi_class: Annotated[str, typer.Option(help=f"One of {inputs.MULTI_CLASS_HELP}")] = "one_vs_rest",
     n_neighbors: inputs.Neighbours = None,
+    scaling: tables.ScaleBy = None,
+    impute: tables.ImputeBy = "median",
+    drop: tables.Drop = None,
+    ids: tables.Id = None,
+    categorical: tables.Categorical = None,
+    numeric: tables.Numeric = None,
+    sep: tables.Sep = None,
+    decimal: tables.Decimal = None,
+    encoding: tables.Encoding = None,
 ) -> None:
-    """Train on a table and save the model."""
-    source = inputs.read_data(data, target)
+    """Train on a table and save the model, which takes tables of the same kind as they are."""
+    spelling = Spelling(sep, decimal, encoding)
+    about = tables.Options(spelling, impute, drop, ids, categorical, numeric, scaling)
+    source = tables.read_data(data, target, about)
     k = inputs.neighbours(n_neighbors, len(source.codes))
     chosen = inputs.choices(method, likelihood, multi_class, len(source.classes), k)
     if len(chosen) != 1:
         raise inputs.BadInputError("fit takes one --method, one --likelihood and one --multi-class.")
-    if not model.parent.is_dir():
-        raise inputs.BadInputError(f"there is no folder {str(model.parent)!r} to save the model in.")
-    outputs.check_writable(model)
+    outputs.check_folder(model, "model")
     check_skops()
     estimator = make_classifier(*chosen[0][:2], multi_class=chosen[0].multi_class, n_neighbors=k)
-    pipeline = make_pipeline(StandardScaler(), estimator)
+    assert source.preparation is not None
+    pipeline = Pipeline([*source.preparation.steps(), ("classifier", estimator)])
+    for remark in source.remarks:
+        outputs.note(remark)
     if advice := inputs.advice(len(source.codes), k):
         outputs.note(advice)
     if k is not None:
         estimator.set_params(verbose=1)  # progress, line by line
     with outputs.notes.status(f"fitting {len(source.codes)} rows") if k is None else nullcontext():
-        X = pd.DataFrame(source.X, columns=list(source.feature_names))
-        pipeline.fit(X, np.array(source.classes)[source.codes])
+        pipeline.fit(source.X, np.array(source.classes)[source.codes])
     outputs.note(f"{_learned(estimator)}; saved {outputs.save_model(pipeline, model)}")
 
 
@@ -83,19 +96,26 @@ def predict(
         Path | None,
         typer.Option(help="CSV file for the predictions; by default they go to standard output."),
     ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(help="Columns of the table to put in front, by commas.", metavar="NAMES"),
+    ] = None,
+    sep: tables.Sep = None,
+    decimal: tables.Decimal = None,
+    encoding: tables.Encoding = None,
 ) -> None:
-    """Predict labels and probabilities for the rows of a table.
+    """Predict labels and probabilities, with six digits, for the rows of a table.
 
     Labels that a spreadsheet would execute, such as =1+1, get an apostrophe in front.
     """
     fitted = _read_model(model)
-    X = _read_rows(fitted, data)
     if out is not None:
-        outputs.check_writable(out)
+        outputs.check_folder(out, "predictions")
+    X, kept = tables.read_rows(fitted, data, Spelling(sep, decimal, encoding), keep)
     p, labels = fitted.predict_proba(X), fitted.classes_
     table = pd.DataFrame(p, columns=[f"p({c})" for c in labels])
     table.insert(0, "label", labels[p.argmax(axis=1)])
-    text = outputs.as_csv(table)
+    text = outputs.as_csv(pd.concat([kept.reset_index(drop=True), table], axis=1), _DIGITS)
     if out is None:
         sys.stdout.write(text)
     else:
@@ -124,12 +144,16 @@ def verify(
         Path | None,
         typer.Option(help="CSV file for exact probabilities, their standard deviations and the fit's."),
     ] = None,
+    sep: tables.Sep = None,
+    decimal: tables.Decimal = None,
+    encoding: tables.Encoding = None,
 ) -> None:
     """Tell how far a model is from the exact posterior, by Monte Carlo."""
     fitted = _read_model(model)
-    X = None if data is None else _read_rows(fitted, data)
     if out is not None:
-        outputs.check_writable(out)
+        outputs.check_folder(out, "probabilities")
+    spelling = Spelling(sep, decimal, encoding)
+    X = None if data is None else tables.read_rows(fitted, data, spelling).X
     last = fitted
     if isinstance(fitted, Pipeline):
         last, X = fitted[-1], None if X is None else fitted[:-1].transform(X)
@@ -139,19 +163,6 @@ def verify(
     if out is not None:
         outputs.write_text(out, outputs.as_csv(outputs.verified_table(found)))
         outputs.note(f"written: {out} ({len(found.probabilities)} rows)")
-
-
-def _read_rows(fitted: Pipeline, data: Path) -> pd.DataFrame:
-    """The rows of a table that a model can predict, which must have the model's columns."""
-    frame = inputs.read_frame(data)
-    columns = list(fitted.feature_names_in_)
-    absent = [name for name in columns if name not in frame.columns]
-    if absent:
-        raise inputs.BadInputError(
-            f"{str(data)!r} lacks the model's columns {inputs.listed(map(repr, absent))}; it has "
-            f"{inputs.listed(frame.columns)}."
-        )
-    return pd.DataFrame(inputs.numeric(frame[columns], str(data)), columns=columns)
 
 
 def _learned(fitted: GPClassifier) -> str:

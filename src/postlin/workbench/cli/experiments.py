@@ -3,6 +3,7 @@
 import shlex
 import sys
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,10 +11,11 @@ import numpy as np
 import typer
 
 from postlin import datasets
-from postlin.workbench.cli import inputs, outputs
+from postlin.workbench.cli import inputs, outputs, tables
+from postlin.workbench.cli.reading import Spelling
 from postlin.workbench.evaluation.comparison import conclude
 from postlin.workbench.evaluation.explanation import explain
-from postlin.workbench.evaluation.folds import Data, Results, Scaling, Store, Task, run, scale
+from postlin.workbench.evaluation.folds import Data, Results, Store, Task, run
 from postlin.workbench.evaluation.methods import (
     DEFAULT_METHODS,
     LIKELIHOODS,
@@ -55,12 +57,15 @@ def evaluate(
     n_neighbors: inputs.Neighbours = None,
     folds: Annotated[int, typer.Option(min=2, help="Number of folds of the cross-validation.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of the shuffle that makes the folds.")] = 0,
-    scaling: Annotated[
-        Scaling | None,
-        typer.Option(
-            help="Scaling of features; by default the paper's sets are whitened, others standardised."
-        ),
-    ] = None,
+    scaling: tables.ScaleBy = None,
+    impute: tables.ImputeBy = "median",
+    drop: tables.Drop = None,
+    ids: tables.Id = None,
+    categorical: tables.Categorical = None,
+    numeric: tables.Numeric = None,
+    sep: tables.Sep = None,
+    decimal: tables.Decimal = None,
+    encoding: tables.Encoding = None,
     verify: Annotated[
         bool,
         typer.Option(
@@ -75,17 +80,16 @@ def evaluate(
         typer.Option(help="Folder for scores, report and finished folds; a stopped run goes on there."),
     ] = None,
 ) -> None:
-    """Cross-validate methods on a data set and show their scores, each with a standard error."""
-    source = inputs.read_data(data, target)
+    """Compare methods and baselines by cross-validation: which is best, and how sure that is."""
+    spelling = Spelling(sep, decimal, encoding)
+    about = tables.Options(spelling, impute, drop, ids, categorical, numeric, scaling)
+    source = tables.read_data(data, target, about, partial(_check_folds, folds=folds))
     rows = len(source.codes)
     k = inputs.neighbours(n_neighbors, rows - -(-rows // folds))
     wanted, baselines = inputs.with_baselines(methods)
     chosen = []
     if wanted != "":
         chosen = inputs.choices(wanted, likelihoods, multi_class, len(source.classes), k)
-    _check_folds(source, folds)
-    how = scaling or ("whiten" if data in datasets.NAMES else "standardise")
-    scale(source.X, how)  # first, so that data that cannot be whitened fail before any work
     tasks = [
         Task(
             source.name,
@@ -95,7 +99,6 @@ def evaluate(
             seed,
             fold,
             folds,
-            scaling=how,
             multi_class=way,
             n_neighbors=k if likelihood else None,
             verify=(verify or None) if likelihood else None,
@@ -104,6 +107,8 @@ def evaluate(
         for fold in range(folds)
     ]
     _try_to_write(out)
+    for remark in source.remarks:
+        outputs.note(remark)
     if advice := inputs.advice(rows, k):
         outputs.note(advice)
     results, summaries, failures = _run(source.name, {source.name: source}, tasks, jobs, dask, out)
@@ -111,7 +116,7 @@ def evaluate(
     outputs.print_conclusion(source, folds, conclusion, summaries)
     if out:
         outputs.write_results(out, summaries)
-        best = [task for task in results if cell_of(task) == conclusion.best]
+        best = {task: one for task, one in results.items() if cell_of(task) == conclusion.best}
         with outputs.notes.status("looking at the features"):
             explanation = explain(source, best, jobs) if conclusion.best.method != "majority" else None
         origin = sections.Origin(
@@ -254,7 +259,7 @@ def _table(
     return [
         paper.table_section(table, protocol, seeds),
         paper.curves_section(shown, drawn),
-        paper.inference_section(shown, datasets.whiten(shown.X), likelihood),
+        paper.inference_section(shown, datasets.whiten(np.asarray(shown.X)), likelihood),
     ]
 
 

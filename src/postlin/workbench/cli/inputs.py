@@ -1,18 +1,14 @@
 """What a person gives the command line: tables, built-in data sets and options, checked."""
 
 import sys
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
-import pandas as pd
 import typer
 
 from postlin import datasets
-from postlin._typing import Array
 from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.folds import Data
 from postlin.workbench.evaluation.methods import (
@@ -72,16 +68,21 @@ Dask = Annotated[
 
 
 class BadInputError(Exception):
-    """Input that the user can correct; the message says what is wrong and what to do about it."""
+    """Input that the user can correct; each problem says what is wrong and what to do about it."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__(" ".join(problems))
+        self.problems = problems
 
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Turn bad input into one line on standard error and exit code 2."""
+    """Turn bad input into one line a problem on standard error and exit code 2."""
     try:
         yield
     except (BadInputError, ValueError, MemoryError, ImportError) as error:
-        sys.stderr.write(f"postlin: {' '.join(str(error).split())}\n")
+        for problem in getattr(error, "problems", (str(error),)):
+            sys.stderr.write(f"postlin: {' '.join(problem.split())}\n")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("postlin: interrupted; finished folds are kept where --out was given.\n")
@@ -206,129 +207,11 @@ def _joint(methods: str | None, likelihoods: str | None, alone: bool) -> list[st
     return usable
 
 
-def read_data(source: str, target: str | None) -> Data:
-    """A built-in data set, or a file whose column ``target`` (by default the last) holds the class."""
-    if source in BUILT_IN:
-        if target is not None:
-            raise BadInputError(
-                f"--target is for files; the built-in set {source!r} has its own classes."
-            )
-        return built_in(source)
-    frame = read_frame(Path(source), hint=f"built-in sets are {', '.join(BUILT_IN)}")
-    column = str(frame.columns[-1]) if target is None else target
-    if column not in frame.columns:
-        raise BadInputError(f"there is no column {column!r}; the columns are {listed(frame.columns)}.")
-    features = frame.drop(columns=[column])
-    if features.shape[1] == 0:
-        raise BadInputError(
-            f"{source} has no column besides the target {column!r}: there is nothing to learn from."
-        )
-    classes, codes = _classes(frame[column], column)
-    X = numeric(features, source)
-    return Data(Path(source).stem, X, codes, classes, tuple(features.columns))
-
-
 def built_in(name: str) -> Data:
     """A data set that comes with the package."""
     bunch = datasets.load(name)
     classes, codes = np.unique(bunch.y, return_inverse=True)
     return Data(name, bunch.X, codes, tuple(map(str, classes)), tuple(bunch.feature_names))
-
-
-def _classes(labels: pd.Series, column: str) -> tuple[tuple[str, ...], np.ndarray]:
-    """The names of the classes, and the class index of every row."""
-    missing = np.flatnonzero(labels.isna())
-    if len(missing):
-        raise BadInputError(
-            f"the target column {column!r} has {len(missing)} missing values (first in data row "
-            f"{missing[0] + 1}): remove these rows."
-        )
-    # Numbers are sorted as numbers, so that 10 comes after 9.
-    are_numbers = pd.api.types.is_numeric_dtype(labels) and labels.dtype != bool
-    values = labels.to_numpy() if are_numbers else labels.astype(str).to_numpy(dtype=object)
-    classes, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
-    if len(classes) == 1:
-        raise BadInputError(
-            f"the target column {column!r} must have two classes or more, it has 1 "
-            f"({shortened(str(classes[0]))!r}): choose another column with --target."
-        )
-    fractions = pd.api.types.is_float_dtype(labels) and (labels % 1 != 0).any()
-    if len(classes) > 2 and (len(classes) > len(labels) / 2 or (fractions and 1 in counts)):
-        raise BadInputError(
-            f"the target column {column!r} has {len(classes)} different values in {len(labels)} rows "
-            f"(the first is {shortened(str(labels.iloc[0]))!r}), which do not look like classes: "
-            "choose another column with --target."
-        )
-    return tuple(map(str, classes)), codes
-
-
-def read_frame(path: Path, hint: str = "") -> pd.DataFrame:
-    """The table in a CSV or Parquet file; ``hint`` is added if there is no such file."""
-    _check_file(path, hint)
-    try:
-        frame = _read(path)
-    except ImportError:
-        raise BadInputError("reading Parquet files needs pyarrow: pip install pyarrow.") from None
-    except pd.errors.EmptyDataError:
-        raise BadInputError(f"{str(path)!r} is empty.") from None
-    except BadInputError:
-        raise
-    except Exception as error:
-        reason = shortened(str(error).split("\n")[0])
-        raise BadInputError(f"{str(path)!r} cannot be read as a table: {reason}") from None
-    if len(frame) == 0:
-        raise BadInputError(f"{str(path)!r} has a header but no rows.")
-    frame.columns = [str(c).strip() for c in frame.columns]
-    twice = frame.columns[frame.columns.duplicated()]
-    if len(twice):
-        raise BadInputError(
-            f"{str(path)!r} has two columns {shortened(twice[0])!r} (spaces around a name do not "
-            "count): rename one."
-        )
-    return frame
-
-
-def _check_file(path: Path, hint: str) -> None:
-    """Raise ``BadInputError`` unless there is an ordinary file."""
-    try:
-        exists, is_folder, is_file = path.exists(), path.is_dir(), path.is_file()
-    except (OSError, ValueError):  # a name that no file can have
-        exists = is_folder = is_file = False
-    if not exists:
-        raise BadInputError(
-            f"there is no file {shortened(str(path))!r}" + (f" ({hint})." if hint else ".")
-        )
-    if is_folder:
-        raise BadInputError(f"{str(path)!r} is a folder, not a CSV or Parquet file.")
-    if not is_file:
-        raise BadInputError(
-            f"{str(path)!r} is a pipe or a device: write the table to an ordinary file first."
-        )
-
-
-def _read(path: Path) -> pd.DataFrame:
-    if path.suffix.lower() in (".parquet", ".pq"):
-        with path.open("rb") as file:  # pyarrow takes square brackets in a path for a pattern
-            return pd.read_parquet(file)
-    _check_lines(path)
-    with warnings.catch_warnings(action="ignore"):  # about types, which are checked later
-        return pd.read_csv(path, low_memory=False)
-
-
-def _check_lines(path: Path) -> None:
-    """Raise ``BadInputError`` if a line is so long that it would fill the memory."""
-    number, length = 1, 0
-    with path.open("rb") as file:
-        while block := file.read(_LONGEST_LINE):
-            first, *others = block.split(b"\n")
-            length += len(first)
-            if length > _LONGEST_LINE:
-                raise BadInputError(
-                    f"line {number} of {str(path)!r} is longer than {_LONGEST_LINE // 2**20} MiB: this "
-                    "is no table in CSV."
-                )
-            number += len(others)
-            length = len(others[-1]) if others else length
 
 
 def listed(names: Iterable[str]) -> str:
@@ -340,30 +223,3 @@ def listed(names: Iterable[str]) -> str:
 def shortened(text: str) -> str:
     """A text of any length, made fit for a message."""
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}…"
-
-
-def numeric(features: pd.DataFrame, source: str) -> Array:
-    """The features as a matrix; an error names columns that are not numeric, finite and complete."""
-    for name, column in features.items():
-        if not pd.api.types.is_numeric_dtype(column):
-            odd = pd.to_numeric(column, errors="coerce").isna() & column.notna()
-            example = shortened(repr(column[odd].iloc[0])) if odd.any() else str(column.dtype)
-            raise BadInputError(
-                f"column {name!r} of {source} is not numeric (for example {example}): encode it as "
-                "numbers or leave it out."
-            )
-    missing = features.isna().sum()
-    if missing.any():
-        named = ", ".join(f"{c!r} ({k})" for c, k in missing[missing > 0].head(5).items())
-        row = int(np.flatnonzero(features.isna().any(axis=1))[0]) + 1
-        raise BadInputError(
-            f"{source} has {int(missing.sum())} missing values, in {named}, first in data row {row}: "
-            "fill them in (for example with the column's median) or remove these rows."
-        )
-    X: Array = features.to_numpy(dtype=float)
-    if not np.isfinite(X).all():
-        row, index = np.argwhere(~np.isfinite(X))[0]
-        raise BadInputError(
-            f"column {features.columns[index]!r} of {source} is infinite in data row {row + 1}."
-        )
-    return X

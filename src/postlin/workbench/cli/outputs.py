@@ -122,8 +122,15 @@ def save_model(model: Pipeline, path: Path) -> Path:
     return path
 
 
-def as_csv(table: pd.DataFrame) -> str:
-    """A table as CSV that a spreadsheet shows and does not execute.
+def check_folder(path: Path, what: str) -> None:
+    """Raise ``BadInputError`` unless there is the folder in which a file is to be written."""
+    if "\0" not in str(path) and not path.parent.is_dir():
+        raise BadInputError(f"there is no folder {str(path.parent)!r} to save the {what} in.")
+    check_writable(path)
+
+
+def as_csv(table: pd.DataFrame, floats: str | None = None) -> str:
+    """A table as CSV that a spreadsheet shows and does not execute, with a format for its numbers.
 
     A text that begins with =, +, -, @, a tab or a line break, and is no number, may be a formula to a
     spreadsheet. It gets an apostrophe in front, as does a text that begins with one: what is read
@@ -131,7 +138,7 @@ def as_csv(table: pd.DataFrame) -> str:
     """
     texts = table.select_dtypes(exclude=["number", "bool"]).columns
     safe = table.assign(**{name: table[name].map(_inert) for name in texts}).rename(columns=_inert)
-    return str(safe.to_csv(index=False, lineterminator="\n"))
+    return str(safe.to_csv(index=False, lineterminator="\n", float_format=floats))
 
 
 def verified_table(found: Verification) -> pd.DataFrame:

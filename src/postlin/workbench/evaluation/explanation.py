@@ -1,24 +1,22 @@
 """What predictions rest on: the importance of features, and how probabilities depend on them."""
 
 import warnings
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
 from postlin._typing import Array
-from postlin.workbench.evaluation.folds import Data, Task, held_out, make_model, scale
+from postlin.workbench.evaluation.folds import Data, Results, Task, held_out, make_model
 from postlin.workbench.evaluation.scores import negative_log_density
 
-#: Up to this many rows all folds are fitted once more, and so every row has a part in the importance of
-#: features; beyond, the first fold stands for all, with at most so many of its held-out rows.
-_ALL_FOLDS, _ROWS = 500, 300
+#: So many folds are fitted once more as take this many seconds in all, but at least one, and of each at
+#: most so many held-out rows have a part in the importance of features.
+_SECONDS, _ROWS = 10.0, 300
 #: Shuffles of each feature, and one where there are more features than this.
 _SHUFFLES, _MANY = 5, 40
 #: Features whose effect is shown, values of each, and rows over which probabilities are averaged.
@@ -58,20 +56,27 @@ class Explanation(NamedTuple):
     plane: Plane | None
 
 
-def explain(data: Data, tasks: list[Task], jobs: int = 1) -> Explanation:
-    """What the predictions of one method rest on; its folds are fitted again."""
-    table = pd.DataFrame(data.X, columns=list(data.feature_names))
-    chosen = tasks if len(table) <= _ALL_FOLDS else tasks[:1]
+def explain(data: Data, results: Results, jobs: int = 1) -> Explanation:
+    """What the predictions of one method with these results rest on; some folds are fitted again."""
+    table = data.table
+    tasks = list(results)
+    spent = np.cumsum([result.seconds for result in results.values()])
+    chosen = tasks[: max(1, int(np.sum(spent <= _SECONDS)))]
     first, rises = _explain_fold(data, table, tasks[0])
     others = Parallel(n_jobs=jobs)(delayed(_rises)(data, table, task) for task in chosen[1:])
     rises = np.hstack([rises, *others])
     order = np.argsort(-rises.mean(axis=1), kind="stable")
     names = [str(table.columns[k]) for k in order]
-    used = [name for name in names if table[name].nunique() > 1][:_SHOWN]
-    rows = len(table) if len(chosen) == len(tasks) else min(len(held_out(data, tasks[0])), _ROWS)
+    assert data.preparation is not None
+    columns = data.preparation.columns
+    shown = [
+        n for n in names if n in (*columns.numbers, *columns.categories) and table[n].nunique() > 1
+    ]
+    used = shown[:_SHOWN]
+    rows = sum(min(len(held_out(data, task)), _ROWS) for task in chosen)
     some = table.iloc[_some(len(table), _AVERAGED)]
-    dependence = [_dependence(first, some, table[name]) for name in used]
-    plane = _plane(first, table) if table.shape[1] == 2 and len(used) == 2 else None
+    dependence = [_dependence(first, some, table[name], name in columns.numbers) for name in used]
+    plane = _plane(first, table) if table.shape[1] == len(columns.numbers) == len(used) == 2 else None
     importance, spread = rises.mean(axis=1)[order], rises.std(axis=1)[order]
     return Explanation(names, importance, spread, rows, dependence, plane)
 
@@ -85,18 +90,12 @@ def _fitted(data: Data, table: pd.DataFrame, task: Task) -> tuple[Any, np.ndarra
     """A pipeline that takes rows of the table, fitted as the fold was, and the held-out rows."""
     test = held_out(data, task)
     train = np.setdiff1d(np.arange(len(data.codes)), test)
-    X = scale(data.X, task.scaling, train)
-    # Every scaling is a linear map and a shift.
-    map_, *_ = np.linalg.lstsq(np.column_stack([data.X, np.ones(len(X))]), X, rcond=None)
-    scaling = FunctionTransformer(partial(_moved, map_=np.asarray(map_, float)), feature_names_out=None)
-    pipeline = make_pipeline(scaling, make_model(task))
+    preparation = data.preparation
+    assert preparation is not None
+    model = Pipeline([*preparation.steps(), ("classifier", make_model(task))])
     with warnings.catch_warnings(action="ignore"):
-        pipeline.fit(table.iloc[train], data.codes[train])
-    return pipeline, test
-
-
-def _moved(table: pd.DataFrame, map_: Array) -> Array:
-    return np.asarray(np.asarray(table, float) @ map_[:-1] + map_[-1])
+        model.fit(table.iloc[train], data.codes[train])
+    return model, test
 
 
 def _explain_fold(data: Data, table: pd.DataFrame, task: Task) -> tuple[Any, Array]:
@@ -124,10 +123,9 @@ def _minus_log_loss(model: Any, X: pd.DataFrame, y: np.ndarray) -> float:
     return -negative_log_density(y, model.predict_proba(X))
 
 
-def _dependence(model: Any, rows: pd.DataFrame, column: pd.Series) -> Dependence:
+def _dependence(model: Any, rows: pd.DataFrame, column: pd.Series, is_number: bool) -> Dependence:
     """The partial dependence on a feature, between its 2nd and 98th percentile, or at its levels."""
     name, known = str(column.name), column.dropna()
-    is_number = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
     values = known.unique() if not is_number else np.unique(known.to_numpy(float))
     if is_number and len(values) > _VALUES:
         low, high = np.quantile(known.to_numpy(float), [0.02, 0.98])
@@ -146,10 +144,8 @@ def _dependence(model: Any, rows: pd.DataFrame, column: pd.Series) -> Dependence
     return Dependence(name, list(values), is_number, p if len(p) > 1 else np.vstack([1 - p, p]))
 
 
-def _plane(model: Any, table: pd.DataFrame) -> Plane | None:
-    """Probabilities on a grid over two features, if both are numbers."""
-    if not all(map(pd.api.types.is_numeric_dtype, table.dtypes)):
-        return None
+def _plane(model: Any, table: pd.DataFrame) -> Plane:
+    """Probabilities on a grid over two features, which are numbers."""
     axes = []
     for name in table.columns:
         low, high = float(table[name].min()), float(table[name].max())

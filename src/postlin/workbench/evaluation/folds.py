@@ -16,13 +16,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
+import pandas as pd
 import sklearn
 from joblib import Parallel, delayed, parallel_config
 from sklearn.model_selection import StratifiedKFold
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
 import postlin
@@ -31,10 +32,9 @@ from postlin._typing import Array
 from postlin.datasets import whiten
 from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.verifying import check_verifiable
+from postlin.tables.preparation import Preparation
 from postlin.workbench.evaluation.baselines import BASELINES, make_baseline
 from postlin.workbench.evaluation.methods import SMALL_VARIANCE, MultiClass, Protocol, make_classifier
-
-Scaling = Literal["whiten", "standardise", "none"]
 
 #: What a line of a store holds; raised when that changes, so that lines of earlier forms are not used.
 _FORMAT = 2
@@ -44,13 +44,33 @@ _PATIENCE = 10
 
 @dataclass(frozen=True)
 class Data:
-    """A data set: features, the class index of every row, and the classes' names."""
+    """A data set: features, the class index of every row, and the classes' names.
+
+    Where there is a ``preparation``, it makes numbers of the features in each fold anew. Without one
+    they are numbers, and whitened with the held-out rows among them, as the paper does.
+    """
 
     name: str
-    X: Array
+    X: Array | pd.DataFrame
     codes: np.ndarray
     classes: tuple[str, ...]
     feature_names: tuple[str, ...]
+    preparation: Preparation | None = None
+    remarks: tuple[str, ...] = ()  # what is worth saying about the table
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The features with their names."""
+        if isinstance(self.X, pd.DataFrame):
+            return self.X
+        return pd.DataFrame(self.X, columns=list(self.feature_names))
+
+    def digest(self) -> bytes:
+        """A digest of the features, how they are prepared, and the classes of the rows."""
+        found = hashlib.sha256(self.codes.tobytes())
+        found.update(pd.util.hash_pandas_object(self.table, index=False).to_numpy().tobytes())
+        found.update(repr(self.preparation).encode(errors="replace"))
+        return found.digest()
 
 
 @dataclass(frozen=True)
@@ -65,7 +85,6 @@ class Task:
     fold: int = 0
     n_folds: int = 10
     small_variance: float = SMALL_VARIANCE
-    scaling: Scaling = "whiten"
     paper_folds: bool = False
     multi_class: MultiClass | None = None  # None for two classes
     n_neighbors: int | str | None = None  # None for exact inference
@@ -120,13 +139,12 @@ def held_out(data: Data, task: Task) -> np.ndarray:
         return np.asarray(list(splitter.split(data.X, data.codes))[task.fold][1])
 
 
-def scale(X: Array, how: Scaling, train: np.ndarray | slice = slice(None)) -> Array:
-    """X whitened, standardised by the mean and spread of the rows ``train``, or unchanged."""
-    if how == "whiten":
-        return whiten(X)
-    if how == "none":
-        return X
-    return np.asarray(StandardScaler().fit(X[train]).transform(X))
+def prepared(data: Data, train: np.ndarray) -> Array:
+    """All rows as a fit to the rows ``train`` sees them."""
+    if data.preparation is None:
+        return whiten(np.asarray(data.X))
+    table = data.table
+    return np.asarray(Pipeline(data.preparation.steps()).fit(table.iloc[train]).transform(table))
 
 
 def run_fold(data: Data, task: Task) -> FoldResult:
@@ -140,7 +158,7 @@ def run_fold(data: Data, task: Task) -> FoldResult:
             f"{data.classes[unseen[0]]!r} to learn from: leave that class out, or merge it with "
             "another."
         )
-    X = scale(data.X, task.scaling, train)
+    X = prepared(data, train)
     model = make_model(task)
     start = time.perf_counter()
     with warnings.catch_warnings(action="ignore"):  # ``converged`` tells what the warnings would
@@ -203,7 +221,7 @@ def fingerprint(data: Data, task: Task) -> str:
     if task.method in BASELINES:
         versions.append(sklearn.__version__)
     about = json.dumps([*versions, task.as_dict()], sort_keys=True).encode()
-    return hashlib.sha256(about + data.X.tobytes() + data.codes.tobytes()).hexdigest()
+    return hashlib.sha256(about + data.digest()).hexdigest()
 
 
 def _result(record: dict[str, Any]) -> FoldResult:
@@ -326,7 +344,9 @@ def _client(address: str) -> AbstractContextManager[object]:
     try:
         distributed = importlib.import_module("distributed")
     except ImportError:
-        raise ImportError("--dask needs Dask: pip install 'postlin[dask]'.") from None
+        raise ImportError(
+            "--dask needs Dask: pip install 'dask[array,dataframe]' distributed."
+        ) from None
     try:
         client = distributed.Client(address, timeout=_PATIENCE)
     except Exception:  # whatever another server at this address may answer

@@ -213,10 +213,10 @@ def power_of_ten(exponent: int) -> str:
 def count(n: int, noun: str) -> str:
     """Return the number with its noun.
 
-    >>> count(1, "iteration"), count(2, "iteration")
-    ('1 iteration', '2 iterations')
+    >>> count(1, "iteration"), count(2000, "iteration")
+    ('1 iteration', '2,000 iterations')
     """
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    return f"{n} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def listing(parts: list[str]) -> str:

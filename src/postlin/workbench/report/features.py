@@ -9,6 +9,7 @@ from postlin.plotting.common import INK, Style
 from postlin.workbench.evaluation.explanation import Dependence, Explanation, Plane
 from postlin.workbench.report.drawing import handles, line, listing, number, sheet, short
 from postlin.workbench.report.page import Figure
+from postlin.workbench.report.words import called
 
 #: The most features in the figure of importance, letters of their names, and classes with a curve.
 _FEATURES, _LETTERS, _CURVES = 12, 24, 6
@@ -28,7 +29,7 @@ def importance(found: Explanation, name: str) -> Figure:
         style: Style = {"color": INK, "linewidth": 1, "fmt": "none"}
         axes.errorbar(values, np.arange(n), xerr=spread, **style)
         axes.axvline(0, color=INK, linewidth=0.7)
-        axes.set(xlabel="rise of the log-loss without the feature")
+        axes.set(xlabel="rise of the log-loss if shuffled")
     left_out = f" The {n} most important of {len(found.features)} are shown." * (
         n < len(found.features)
     )
@@ -60,12 +61,12 @@ def dependence(parts: list[Dependence], classes: tuple[str, ...], name: str) -> 
                 f"probability of {short(classes[1], 14)}" if len(shown) == 1 else "probability"
             )
         if len(shown) > 1:
-            drawn.legend(handles(len(shown)), [classes[c] for c in shown])
+            drawn.legend(handles(len(shown), markers=True), [classes[c] for c in shown])
     caption = (
         f"Partial dependence of {name}: the mean probability"
-        f"{f' of {classes[1]!r}' if len(shown) == 1 else ' of each class'} if all rows had the same "
-        f"value of a feature, for the {len(parts)} most important ones and the middle 96 % of their "
-        "values. The model is that of the first fold."
+        f"{f' of {called(classes[1])}' if len(shown) == 1 else ' of each class'} if all rows had the "
+        f"same value of a feature, for the {len(parts)} most important ones and the middle 96 % of "
+        "their values. The model is that of the first fold."
     )
     if len(shown) < len(classes) and len(shown) > 1:
         caption += f" The first {len(shown)} classes are shown."
@@ -86,7 +87,7 @@ def _draw_effect(axes: Axes, part: Dependence, p: Array, k: int) -> None:
 
 def _change(part: Dependence, c: int, classes: tuple[str, ...]) -> str:
     ends = number(float(part.probability[c][0]), 2), number(float(part.probability[c][-1]), 2)
-    return f"{classes[c]!r} from {ends[0]} to {ends[1]}"
+    return f"{called(classes[c])} from {ends[0]} to {ends[1]}"
 
 
 def decision_map(
@@ -101,7 +102,7 @@ def decision_map(
         if len(classes) == 2:
             drawn.canvas.axes[-1].set_ylabel(short(f"probability of {classes[1]}"))
         drawn.legend(axes.get_legend_handles_labels()[0], classes)
-    what = f"probability of {classes[1]!r}" if len(classes) == 2 else "most probable class"
+    what = f"probability of {called(classes[1])}" if len(classes) == 2 else "most probable class"
     caption = (
         f"Decision map of {name}: the {what} over both features, the boundary where classes are "
         "equally probable, and the rows. The model is that of the first fold."

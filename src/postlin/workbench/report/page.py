@@ -1,5 +1,6 @@
 """What a report is made of, and the HTML page that shows it."""
 
+import re
 from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar, TypeAlias
@@ -9,8 +10,9 @@ from markupsafe import Markup
 
 from postlin.workbench.report.drawing import embed, plain
 
-#: Tables with more columns become a card for each row on narrow screens.
-_NARROW = 3
+#: Tables with more columns become a card for each row on narrow screens, and those with more than the
+#: second number have narrow columns, whose numbers may take two lines.
+_NARROW, _WIDE = 3, 6
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,12 @@ class Table:
     @property
     def stacked(self) -> bool:
         """Whether each row becomes a card where the screen is narrow."""
-        return len(self.header) > _NARROW
+        return len(self.header) > _NARROW or not any(self.header)
+
+    @property
+    def wide(self) -> bool:
+        """Whether the columns must be narrow."""
+        return len(self.header) > _WIDE
 
 
 @dataclass(frozen=True)
@@ -88,5 +95,10 @@ def render(title: str, lead: str, sections: list[Section], footer: str) -> str:
 
 
 def _possible(value: object) -> object:
-    """Return text without characters that no document can hold, and anything else as it is."""
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    """Return text without characters that no document can hold, and anything else as it is.
+
+    A per cent sign stays with its number.
+    """
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", plain(value))

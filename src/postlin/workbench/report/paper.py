@@ -12,10 +12,10 @@ from postlin.workbench.evaluation.methods import make_classifier
 from postlin.workbench.paper.results import SETS, Comparison, TableI, Timing
 from postlin.workbench.paper.synthetic import Example
 from postlin.workbench.report import inference, predictions
+from postlin.workbench.report.curves import curves_of, traces_of
 from postlin.workbench.report.drawing import count
 from postlin.workbench.report.page import Section, Table
-from postlin.workbench.report.sections import curves_of, traces_of
-from postlin.workbench.report.words import SHORT, names_of
+from postlin.workbench.report.words import SHORT, called, names_of
 
 #: Cells that differ from the paper by more than this are marked.
 _DIFFERENT = 0.015
@@ -78,7 +78,7 @@ def curves_section(data: Data, results: Results) -> Section:
     """Return ROC, reliability and evidence traces of one data set, with the first shuffle."""
     first = {task: result for task, result in results.items() if task.seed == 0}
     conclusion = conclude(data, first)
-    found, mistaken = (f"{name!r}" for name in reversed(data.classes))
+    found, mistaken = map(called, reversed(data.classes))
     y, p = (getattr(conclusion.predictions[conclusion.best], name) for name in ("y", "p"))
     text = (
         f"The predictions of all held-out rows of {data.name} are pooled. The evidence traces are of "
@@ -87,7 +87,7 @@ def curves_section(data: Data, results: Results) -> Section:
     best = names_of(conclusion.ranking)[conclusion.best]
     shown = [
         predictions.reliability((y == 1).astype(float), p[:, 1], best, f"of {found}"),
-        predictions.roc(curves_of(conclusion), f"rows of {found}", f"rows of {mistaken}"),
+        predictions.roc(curves_of(conclusion), found, mistaken),
         inference.evidence_traces(traces_of(first)),
     ]
     return Section("Predictions and learning", [text], [*shown])

@@ -10,6 +10,7 @@ from postlin.plotting.common import COLOURS, INK
 from postlin.workbench.evaluation.comparison import Interval
 from postlin.workbench.report.drawing import count, handles, line, listing, number, shades, sheet, short
 from postlin.workbench.report.page import Figure
+from postlin.workbench.report.words import confusions
 
 _BLUE = COLOURS[1]
 #: Bins of the reliability diagram before narrow ones are joined, and the rows that each then holds.
@@ -17,8 +18,6 @@ _BINS, _HELD = 10, 10
 #: A confusion matrix has numbers for up to this many classes and names for up to this many, each with
 #: at most this many letters; inches of a letter, and of the names across and the longest down.
 _NUMBERED, _NAMED, _LONGEST, _LETTER, _ROOM = 12, 40, 14, 0.068, 3.8
-#: How many confusions the caption names.
-_WORST = 3
 #: A method so many times farther from the best than the next one is not drawn.
 _FAR = 4
 
@@ -46,7 +45,7 @@ def comparison(excess: dict[str, Interval], best: str) -> Figure:
         axes.set_yticks(rows, [short(name, 28) for name in shown])
         axes.set(ylim=(len(shown) - 0.5, -0.5), xlabel=short(f"log-loss above that of {best}"))
         axes.tick_params(axis="y", length=0)
-    left_out = f" {listing(far)} is farther away than the figure is wide." if far else ""
+    left_out = f" Left out, because it is far away: {listing(far)}." if far else ""
     caption = (
         f"Log-loss of the other methods minus that of {best} on the same folds, with 95 % intervals; "
         f"an interval that reaches the dashed line leaves open which is better.{left_out}"
@@ -76,20 +75,20 @@ def edges_that_hold(p: Array, bins: int = _BINS, least: int = _HELD) -> Array:
     return np.array(edges)
 
 
-def reliability(outcome: Array, p: Array, name: str, event: str) -> Figure:
+def reliability(outcome: Array, p: Array, name: str, event: str, probability: str = "") -> Figure:
     """Return how often an event occurs by its predicted probability, in bins that hold enough rows.
 
-    ``event`` completes "share of rows …" and "predicted probability …".
+    ``event`` completes "share of rows …", and ``probability``, or else ``event``, "probability …".
     """
     display = ReliabilityDisplay(outcome, p, edges_that_hold(p), event)
     with sheet(4.3) as drawn:
         top, bottom = drawn.canvas.subplots(2, 1, sharex=True, height_ratios=[4, 1])
-        display.plot(top, histogram_ax=bottom, **line(1, linewidth=1.2))
+        display.plot(top, histogram_ax=bottom, **line(1, linestyle="-", linewidth=1.2))
         bottom.clear()
         bottom.hist(p, np.linspace(0, 1, 2 * _BINS + 1), color=_BLUE, alpha=0.6)
         bottom.grid(False)
         top.set(xlabel="", ylabel=short(f"share of rows {event}"))
-        bottom.set(xlabel=short(f"predicted probability {event}"), ylabel="rows")
+        bottom.set(xlabel=short(f"predicted probability {probability or event}"), ylabel="rows")
         if len(p) == 0:
             drawn.say_empty()
         drawn.legend([], [])
@@ -175,7 +174,7 @@ def confusion_matrix(counts: np.ndarray, classes: tuple[str, ...], title: str) -
     names = [short(name, _LONGEST) for name in classes]
     if len(set(names)) < len(names):
         names = [str(k) for k in range(1, len(names) + 1)]
-    with sheet(3.3) as drawn:
+    with sheet(min(1.5 + 0.45 * len(counts), 3.3)) as drawn:
         axes = drawn.axes(grid=False)
         if counts.sum():
             _draw_counts(axes, counts)
@@ -185,13 +184,10 @@ def confusion_matrix(counts: np.ndarray, classes: tuple[str, ...], title: str) -
         axes.set(xlabel="predicted", ylabel="class", title=short(title))
     caption = (
         f"{title}: rows by their class and by the class predicted, shaded by the share of the class. "
-        f"{int(np.trace(counts))} of {count(int(counts.sum()), 'row')} are on the diagonal."
+        f"{int(np.trace(counts)):,} of {count(int(counts.sum()), 'row')} are on the diagonal."
     )
-    off = counts - np.diag(np.diag(counts))
-    order = np.argsort(-off, axis=None, kind="stable")[:_WORST]
-    pairs = [(i, j) for i, j in zip(*np.unravel_index(order, off.shape), strict=True) if off[i, j]]
-    worst = [f"{off[i, j]} of {classes[i]!r} taken for {classes[j]!r}" for i, j in pairs]
-    caption += f" Off it, most often, {listing(worst)}." if worst else ""
+    if worst := confusions(counts, classes):
+        caption += f" Off it, most often, {worst}."
     if names[0] == "1" != classes[0]:
         caption += " Classes are numbered in their order."
     return Figure(drawn.svg, f"Confusion matrix, {caption[0].lower()}{caption[1:]}", caption)

@@ -13,18 +13,19 @@ from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.comparison import Conclusion, Mistake
 from postlin.workbench.evaluation.explanation import Explanation
 from postlin.workbench.evaluation.folds import Data, Results
-from postlin.workbench.evaluation.scores import COLUMNS, GAPS, Cell, Summary, group
-from postlin.workbench.report import features, inference, predictions, words
-from postlin.workbench.report.drawing import count, listing, number, short
+from postlin.workbench.evaluation.scores import COLUMNS, GAPS, Cell, Summary
+from postlin.workbench.report import curves, features, inference, predictions, words
+from postlin.workbench.report.drawing import count, listing, short
 from postlin.workbench.report.page import Answer, Item, Section, Table, render
 from postlin.workbench.report.words import SHORT, called, names_of, percent, with_error
 
 FOOTER = f"Made by postlin {postlin.__version__}. One file, no network, no scripts."
 #: Decimals of the scores that are not shown with three.
 _DECIMALS = {"log_evidence": 1, "seconds": 2, "evidence_gap": 2}
-#: The most curves in a figure, wrong rows in a table, classes named in the text, and letters of a class
-#: in a legend.
-_CURVES, _WRONG, _NAMED, _LONGEST = 6, 20, 8, 21
+#: The most wrong rows in a table, and classes named in the text.
+_WRONG, _NAMED = 12, 8
+#: With a smaller share of the rarer class, ROC curves flatter: precision and recall are drawn too.
+_RARE = 0.3
 
 
 class Origin(NamedTuple):
@@ -107,8 +108,8 @@ def _answers(data: Data, conclusion: Conclusion) -> list[Answer]:
             "How good is it?",
             f"{percent(error.mean)} wrong",
             [
-                f"{found.wrong} of {count(len(found.y), 'row')}; 95 % interval {percent(error.low)} to "
-                f"{percent(error.high)}.",
+                f"{found.wrong:,} of {count(len(found.y), 'row')}; 95 % interval {percent(error.low)} "
+                f"to {percent(error.high)}.",
                 f"Log-loss {loss.mean:.3f}{sure}.",
             ],
         ),
@@ -121,7 +122,7 @@ def _rows(mistakes: list[Mistake]) -> str:
     if not mistakes:
         return "Nothing"
     some = [str(mistake.row + 1) for mistake in mistakes[:3]]
-    more = [f"{len(mistakes) - 3} more"] if len(mistakes) > 3 else []
+    more = [f"{len(mistakes) - 3:,} more"] if len(mistakes) > 3 else []
     return f"{'Row' if len(mistakes) == 1 else 'Rows'} {listing([*some, *more])}"
 
 
@@ -171,51 +172,26 @@ def probabilities_section(data: Data, conclusion: Conclusion) -> Section:
     items: list[Item]
     if len(data.classes) > 2:
         right, sure = scores.event(y.astype(float), p)
-        shown = np.sort(np.argsort(-np.bincount(y, minlength=p.shape[1]), kind="stable")[:_CURVES])
-        if len(data.classes) > _CURVES:
-            text += f" There are curves for the {_CURVES} classes with most rows."
-        curves = {_in_legend(data.classes, k): ((y == k).astype(float), p[:, k]) for k in shown}
+        shown = np.sort(np.argsort(-np.bincount(y, minlength=p.shape[1]), kind="stable")[: curves.MOST])
+        if len(data.classes) > curves.MOST:
+            text += f" There are curves for the {curves.MOST} classes with most rows."
+        drawn = {curves.in_legend(data.classes, k): ((y == k).astype(float), p[:, k]) for k in shown}
         items = [
-            predictions.reliability(right, sure, name, "whose predicted class is right"),
-            predictions.roc(curves, "the class", "other rows"),
+            predictions.reliability(right, sure, name, "predicted correctly", "of the predicted class"),
+            predictions.roc(drawn, "the class", "other rows"),
         ]
     else:
-        text += _drawn_as_one(conclusion)
+        text += curves.drawn_as_one(conclusion)
         rare = int(np.argmin(np.bincount(y, minlength=2)))
         target, other = called(data.classes[rare]), called(data.classes[1 - rare])
-        curves = curves_of(conclusion, rare)
+        drawn = curves.curves_of(conclusion, rare)
         items = [
             predictions.reliability((y == rare).astype(float), p[:, rare], name, f"of {target}"),
-            predictions.roc(curves, target, other),
-            predictions.precision_recall(curves, target),
+            predictions.roc(drawn, target, other),
         ]
+        if np.mean(y == rare) < _RARE:
+            items.append(predictions.precision_recall(drawn, target))
     return Section("Probabilities", [text], items)
-
-
-def curves_of(conclusion: Conclusion, k: int = 1) -> predictions.Curves:
-    """Return outcomes and probabilities of class ``k`` for the methods worth a curve, by their names.
-
-    Methods with practically the same predictions are one; class frequencies have no curve.
-    """
-    names = names_of(conclusion.ranking)
-    groups = [cells for cells in conclusion.alike if cells[0].method != "majority"]
-    ours = [cells for cells in groups if cells[0].method not in BASELINES]
-    baselines = [cells for cells in groups if cells[0].method in BASELINES]
-    shown = ours[: _CURVES - len(baselines)] + baselines
-    curves = {}
-    for cells in shown:
-        _, y, p = conclusion.predictions[cells[0]]
-        curves[", ".join(names[cell] for cell in cells)] = (y == k).astype(float), p[:, k]
-    return curves
-
-
-def _drawn_as_one(conclusion: Conclusion) -> str:
-    same = [cells for cells in conclusion.alike if len(cells) > 1]
-    names = names_of(conclusion.ranking)
-    parts = [listing([names[cell] for cell in cells]) for cells in same]
-    if not parts:
-        return ""
-    return f" {'; '.join(parts)} give the same probabilities to within 0.02, and are drawn as one."
 
 
 def features_section(data: Data, conclusion: Conclusion, found: Explanation) -> Section:
@@ -224,7 +200,7 @@ def features_section(data: Data, conclusion: Conclusion, found: Explanation) -> 
     items: list[Item] = [features.importance(found, name)]
     if found.plane is not None:
         columns = [str(column) for column in data.feature_names]
-        seen = data.X, data.codes, data.classes
+        seen = data.table.to_numpy(float), data.codes, data.classes
         items.append(features.decision_map(found.plane, *seen, columns, name))
     if found.dependence:
         items.append(features.dependence(found.dependence, data.classes, name))
@@ -248,11 +224,16 @@ def methods_section(
             f"Gaussian processes learn their hyperparameters in every fold. {listing(rules)}; P and S "
             "in front of them stand for the parallel and the sequential schedule."
         )
+    if any(task.n_neighbors for task in results):
+        text.append(
+            "Gaussian processes predict every row from its nearest rows; what is called log evidence "
+            "is then the estimated leave-one-out log score."
+        )
     items: list[Item] = []
     if conclusion.excess:
         excess = {names[cell]: interval for cell, interval in conclusion.excess.items()}
         items.append(predictions.comparison(excess, names[conclusion.best]))
-    if traces := traces_of(results):
+    if traces := curves.traces_of(results):
         items.append(inference.evidence_traces(traces))
     header, rows = _other_scores(conclusion.ranking, summaries)
     caption = (
@@ -297,14 +278,6 @@ def _other_scores(
     return ["method", *(scored[name] for name in known), "converged"], rows
 
 
-def traces_of(results: Results) -> dict[str, list[float]]:
-    """Return the evidence by evaluation of some methods, in their first fold."""
-    cells = [(cell, next(iter(folds.values())).trace) for cell, folds in group(results).items()]
-    learned = [(cell, trace) for cell, trace in cells if trace][:_CURVES]
-    names = names_of([cell for cell, _ in learned])
-    return {names[cell]: trace for cell, trace in learned}
-
-
 def origin_section(data: Data, origin: Origin) -> Section:
     """Return the command, the versions and the fingerprint of the data."""
     counts = np.bincount(data.codes, minlength=len(data.classes))
@@ -318,6 +291,8 @@ def origin_section(data: Data, origin: Origin) -> Section:
         ["versions", f"{versions}, Python {platform.python_version()}"],
         ["data", f"{data.name}: {len(data.codes):,} rows; {', '.join(sizes)}"],
         ["features", short(", ".join(map(str, data.feature_names)), 300)],
+        *(["about the table", remark] for remark in data.remarks),
+        *([["the table", "; ".join(data.remarks)]] if data.remarks else []),
         ["fingerprint of the data", f"SHA-256 {fingerprint_of(data)}"],
     ]
     caption = "What is needed to compute this report again."
@@ -326,16 +301,10 @@ def origin_section(data: Data, origin: Origin) -> Section:
 
 def fingerprint_of(data: Data) -> str:
     """Return the first digits of a digest of the rows, the classes and their names."""
-    digest = hashlib.sha256(data.X.tobytes() + data.codes.tobytes())
+    digest = hashlib.sha256(data.digest())
     digest.update("\0".join([*data.classes, *map(str, data.feature_names)]).encode(errors="replace"))
     return digest.hexdigest()[:16]
 
 
-def _in_legend(classes: tuple[str, ...], k: int) -> str:
-    """Return the name of class ``k``; if it must be cut, its number tells it apart."""
-    name = short(classes[k], _LONGEST)
-    return f"{k + 1}: {name}" if name.endswith("…") else name
-
-
 def _digits(value: float | None) -> str:
-    return "–" if value is None else number(value)
+    return "–" if value is None else f"{value:.3f}"

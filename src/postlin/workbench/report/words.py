@@ -34,17 +34,19 @@ def spoken(about: Cell | Task) -> str:
 
 
 def names_of(cells: Iterable[Cell]) -> dict[Cell, str]:
-    """Return a name for each method that leaves out what all of them share."""
+    """Return a name for each method that leaves out what all of them share, such as 'PL (joint)'."""
     cells = list(cells)
     ours = [cell for cell in cells if cell.method not in BASELINES]
-    one_likelihood = len({cell.likelihood for cell in ours}) == 1
+    likelihoods = {cell.likelihood for cell in ours if cell.multi_class != "joint"}
     one_strategy = len({cell.multi_class for cell in ours}) == 1
     names = {}
     for cell in cells:
-        likelihood = cell.likelihood if not one_likelihood else ""
-        strategy = cell.multi_class if not one_strategy else None
-        about = [SHORT[name] for name in (likelihood, strategy) if name]
-        names[cell] = BASELINES.get(cell.method) or " ".join([cell.method, ", ".join(about)]).strip()
+        name = BASELINES.get(cell.method, cell.method)
+        if cell.likelihood in likelihoods and len(likelihoods) > 1:
+            name += f" {SHORT[cell.likelihood]}"
+        if cell.multi_class and not one_strategy:
+            name += f" ({SHORT[cell.multi_class]})"
+        names[cell] = name
     return names
 
 
@@ -103,7 +105,7 @@ def quality(conclusion: Conclusion) -> str:
     loss, found = conclusion.log_loss[best], conclusion.predictions[best]
     within = f" (95 % interval {max(loss.low, 0):.3f} to {loss.high:.3f})" * (loss.low < loss.high)
     return (
-        f"log-loss {loss.mean:.3f}{within}; {found.wrong} of {count(len(found.y), 'row')} wrong, "
+        f"log-loss {loss.mean:.3f}{within}; {found.wrong:,} of {count(len(found.y), 'row')} wrong, "
         f"an error of {percent(found.error.mean)} ({percent(found.error.low)} to "
         f"{percent(found.error.high)})"
     )
@@ -136,7 +138,7 @@ def confusions(counts: np.ndarray, classes: Sequence[str]) -> str:
     order = np.argsort(-off, axis=None, kind="stable")[:_WORST]
     pairs = [(i, j) for i, j in zip(*np.unravel_index(order, off.shape), strict=True) if off[i, j]]
     return listing(
-        [f"{off[i, j]} of {called(classes[i])} taken for {called(classes[j])}" for i, j in pairs]
+        [f"{off[i, j]:,} of {called(classes[i])} taken for {called(classes[j])}" for i, j in pairs]
     )
 
 

@@ -1,0 +1,76 @@
+"""What inference with inducing points knows of the rows, as the prior of problems of neighbours."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from postlin._typing import Array
+from postlin.inference.local.prior import SparsePrior
+from postlin.inference.local.problems import LocalProblems
+from postlin.inference.sparse.posterior import SparsePosterior, State
+from postlin.inference.sparse.row_sites import Method, RowMoments
+from postlin.linalg.arrays import Matrix, on_host
+from postlin.linalg.functions import functions
+from postlin.linalg.stacks import all_finite
+from postlin.streaming.places import Integers
+
+
+@dataclass(frozen=True, eq=False)
+class GlobalPart:
+    """What inference with inducing points knows of one binary problem."""
+
+    posterior: SparsePosterior
+    prior: SparsePrior
+    method: Method
+    members: np.ndarray | None = None  # the rows, by number, that it has seen; None for all
+
+    @classmethod
+    def of(
+        cls, posterior: SparsePosterior, state: State, method: Method, members: np.ndarray | None
+    ) -> "GlobalPart":
+        """The global part of a posterior in a state."""
+        return cls(posterior, SparsePrior(state.B, state.b), method, members)
+
+    def has_seen(self, number: Integers) -> np.ndarray:
+        """Whether each row, by number, is part of it; new rows have the number −1."""
+        known = number >= 0
+        return known if self.members is None else known & self.members[np.where(known, number, 0)]
+
+    def coordinates(self, X: Matrix) -> tuple[Array, Array]:
+        """R and λ of rows X (n, P, d), which the parts of all problems have in common."""
+        n, size, d = X.shape
+        R, lam, *_ = self.posterior.basis.coordinates(on_host(X).reshape(-1, d))
+        return R.reshape(n, size, -1), lam.reshape(n, size)
+
+    def applied(
+        self,
+        problems: LocalProblems,
+        R: Array,
+        lam: Array,
+        y: Array,
+        weight: Array,
+        seen: np.ndarray,
+    ) -> tuple[LocalProblems, np.ndarray]:
+        """The problems with the sparse posterior as prior, and for which of them there is one.
+
+        ``R`` and ``lam`` are the coordinates of all their rows, queries included. Of these rows those
+        that were ``seen`` lose their sites. A problem whose sites cannot be removed keeps the kernel's
+        prior.
+        """
+        (n, size), lam = y.shape, lam.ravel()
+        V = self.prior.whitened(R)
+        flat = V.reshape(n * size, -1)
+        h, w = self.posterior.h, np.where(weight > 0, weight, 1.0).ravel()
+        moments = RowMoments(flat @ h, np.einsum("ij,ij->i", flat, flat), lam, np.minimum(w, 1.0))
+        sites, _ = self.method.solve(y.ravel(), moments)
+        felt = np.maximum(w, 1.0) * (seen & (weight > 0)).ravel() / (1.0 + lam * sites.tau)
+        put = problems.place.put
+        beta, gamma = (put((felt * part).reshape(n, size)[:, :-1]) for part in sites)
+        mean, covariance, found = self.prior.at(problems.covariance, put(R), put(V), beta, gamma)
+        f = functions(mean)
+        found = found & f.all(f.isfinite(mean), axis=1) & all_finite(covariance)
+        good = np.asarray(on_host(found))
+        if not good.all():
+            covariance = f.where(found[:, None, None], covariance, problems.covariance)
+            mean = f.where(found[:, None], mean, 0.0)
+        return replace(problems, covariance=covariance, mean=mean), good
