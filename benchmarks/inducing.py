@@ -67,8 +67,8 @@ def inducing_agreement(report, device, options):
     (value, slope, slow), (there, other, fast) = found
     report.say(
         f"- n = {len(X)}, m = {len(Z)}; CPU {value:.9f} in {slow:.1f} s; there {there:.9f} in "
-        f"{fast:.1f} s; relative difference {abs(there / value - 1):.1e}; gradient in {len(slope)} parameters "
-        f"{np.abs(other - slope).max() / np.abs(slope).max():.1e}."
+        f"{fast:.1f} s; relative difference {abs(there / value - 1):.1e}; gradient in {len(slope)} "
+        f"parameters {np.abs(other - slope).max() / np.abs(slope).max():.1e}."
     )
 
 
@@ -82,7 +82,8 @@ def inducing_passes(report, device, options):
     found, seconds = device.seconds(lambda: model.infer(at))
     report.say(
         f"- n = {len(X)}, m = {len(Z)}, cold inference; {seconds:.2f} s; {found.n_iter} passes; "
-        f"converged {found.converged}; log evidence {found.log_evidence:.3f}; peak {device.peak:.1f} GB."
+        f"converged {found.converged}; log evidence {found.log_evidence:.3f}; "
+        f"peak {device.peak:.1f} GB."
     )
     for kind in (Sweep, EvidencePass):
         share = kind(found.posterior, found.method)
@@ -125,7 +126,8 @@ def fitted(device, model, X, y):
 def say_fit(report, what, model, seconds):
     report.say(
         f"- {what}; {seconds:.1f} s; {len(model.evidence_path_)} evaluations, {model.n_iter_} passes "
-        f"over all rows; {str(model.kernel_)[:160]}; log evidence {model.log_marginal_likelihood_value_:.2f}."
+        f"over all rows; {str(model.kernel_)[:160]}; log evidence "
+        f"{model.log_marginal_likelihood_value_:.2f}."
     )
 
 

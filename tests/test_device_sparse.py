@@ -202,3 +202,11 @@ def test_what_cannot_be_used_there(rows):
     X, y = map(torch.asarray, rows)
     with pytest.raises(ValueError, match="works on the CPU with NumPy only"):
         GPClassifier(PairwiseKernel() + WhiteKernel(0.1), inducing=5).fit(X, y)
+
+
+def test_rows_on_a_cluster_are_not_moved_to_a_device(rows, monkeypatch):
+    da = pytest.importorskip("dask.array")
+    monkeypatch.setattr(postlin.estimator.sparse_fitting, "place_of", lambda _: PLACE)
+    X, y = (da.from_array(part, chunks=(N, *part.shape[1:])) for part in rows)
+    with pytest.raises(ValueError, match="the rows are read by Dask's workers"):
+        GPClassifier(KERNEL, inducing=5).fit(X, y)

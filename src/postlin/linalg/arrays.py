@@ -348,4 +348,10 @@ def least_squares(A: Matrix, b: Matrix, rcond: float) -> Array:
 
 def is_definite(A: Matrix) -> bool:
     """Whether a symmetric matrix is positive definite."""
-    return not cholesky(A)[1]
+    if library(A) == "torch":
+        return not bool(namespace(A).linalg.cholesky_ex(A)[1])
+    try:
+        plain_cholesky(A)
+    except np.linalg.LinAlgError:
+        return False
+    return True

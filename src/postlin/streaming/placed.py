@@ -12,13 +12,13 @@ from postlin.streaming.views import ArrayRows, Rows
 
 S = TypeVar("S")
 
-#: The parts of a device's free memory for rows, and for what passes keep of them.
-_FOR_ROWS, _FOR_KEPT = 0.25, 0.5
+#: The parts of a device's free memory for rows, for what passes keep of them, and for a matrix with a
+#: number for each row of a chunk and inducing point, of which the gradient needs about ten.
+_FOR_ROWS, _FOR_KEPT, _FOR_CHUNK = 0.25, 0.5, 1 / 64
 #: The memory that counts as free where a device has none of its own, 1 GiB.
 _FREE = 2.0**30
-#: The most rows of a chunk on a device with its own memory, and the most numbers of a matrix with a
-#: number for each row and inducing point, 2 GiB: large chunks wait less often for the processor.
-_ROWS, _ENTRIES = 2**17, 2**28
+#: The most rows of a chunk on a device with its own memory: large chunks wait less for the processor.
+_ROWS = 2**17
 
 
 class PlacedRows(Rows):
@@ -59,7 +59,8 @@ class PlacedRows(Rows):
         if 8.0 * self.n * (self.width + 2) > _FOR_ROWS * free:
             return []
         parts: list[Chunk] = self.rows.total(lambda chunk: [chunk.moved(self.place.put)])
-        most = min(_ROWS, _ENTRIES // self.m) if self.place.has_memory else CHUNK
+        fitting = int(_FOR_CHUNK * free / (8.0 * self.m))
+        most = max(CHUNK, min(_ROWS, fitting)) if self.place.has_memory else CHUNK
         chunks, room = [], _FOR_KEPT * free
         for group in grouped(parts, lambda chunk: len(chunk.y), most):
             room -= 8.0 * self.m * sum(len(chunk.y) for chunk in group)
