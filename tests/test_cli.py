@@ -14,8 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from postlin.workbench.cli import inputs
-
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
 COMMAND = [sys.executable, "-c", "from postlin.workbench.cli import main; main()"]
 
@@ -310,15 +308,9 @@ def test_neighbours_from_the_command_line(table, tmp_path):
     out = postlin("fit", *about, "--model", model)
     assert out.returncode == 0, out.stderr
     assert "leave-one-out" in out.stderr
-    assert "Warning" not in out.stderr
+    assert "warning" not in out.stderr
     out = postlin("predict", table, "--model", model)
     assert len(out.stdout.splitlines()) == 61
     out = postlin("evaluate", *about, "--folds", 2, "--out", tmp_path / "out")
     assert out.returncode == 0, out.stderr
     assert "leave-one-out" in (tmp_path / "out" / "report.html").read_text()
-
-
-def test_many_rows_suggest_neighbours():
-    assert inputs.advice(5000, None) is None
-    assert "--n-neighbors auto" in inputs.advice(5001, None)
-    assert inputs.advice(5001, "auto") is None

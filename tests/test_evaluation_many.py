@@ -183,8 +183,8 @@ def test_choices_for_many_classes():
         Choice("PPL", "softmax", "joint"),
     ]
     assert len(choices(None, "probit,logit", "one_vs_one", 3)) == 6
-    assert choices(None, None, "one_vs_rest", 2, 9) == [Choice("PL", "probit", None)]
-    assert choices("PCL", None, "one_vs_rest,joint", 2, 9) == [Choice("PCL", "probit", None)]
+    assert choices(None, None, "one_vs_rest", 2, "--device") == [Choice("PL", "probit", None)]
+    assert choices("PCL", None, "one_vs_rest,joint", 2, "--inducing") == [Choice("PCL", "probit", None)]
 
 
 # The command line

@@ -19,8 +19,10 @@ from postlin.estimator.fitting import fit_classes
 from postlin.estimator.parameters import Plan, plan_of
 from postlin.estimator.reading import read, validated
 from postlin.estimator.reporting import reported
+from postlin.estimator.scaling import with_remark
 from postlin.estimator.strategies import Strategy
 from postlin.inference.infer import TOL
+from postlin.inference.prior_mean import PriorMean
 from postlin.kernels import alike
 from postlin.learning.hyperprior import ARDPrior, Hyperprior
 from postlin.learning.search import Callback
@@ -136,6 +138,12 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
     checkpoint : path or None, default None
         A file that records the progress of a fit with inducing points or neighbours, so that the same
         fit continues from there after the process was killed.
+    prior_mean : float or callable, default 0.0
+        The mean of the latent function before any label is seen: a number, or a function that maps rows
+        of X, as ``fit`` sees them, to an array of one number for each. With two classes a positive mean
+        favours ``classes_[1]``; with ``multi_class="one_vs_rest"`` it is that of each class against the
+        rest. "joint" and "one_vs_one" have none with more than two classes. A model file holds a number
+        only.
 
     Attributes
     ----------
@@ -196,6 +204,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         learn_inducing: bool = False,
         coarse_rows: int | str | None = "auto",
         checkpoint: str | os.PathLike[str] | None = None,
+        prior_mean: PriorMean = 0.0,
     ) -> None:
         self.kernel = kernel
         self.likelihood = likelihood
@@ -224,6 +233,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.learn_inducing = learn_inducing
         self.coarse_rows = coarse_rows
         self.checkpoint = checkpoint
+        self.prior_mean = prior_mean
 
     def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
         """Learn the hyperparameters and the posterior from labelled rows.
@@ -269,6 +279,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             classes, observed = data.classes, (data.kept, data.codes, data.weight)
             plan = plan.suited(classes, data.X, data.weight)
             strategy = fit_classes(plan, data, rng, self._before(plan, classes))
+            plan = _with_remark(plan, strategy, data.X, data.codes)
         else:
             from postlin.estimator.sparse_fitting import fit_sparse, read_source  # only when needed
 
@@ -276,6 +287,7 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             classes, observed = rows.survey.classes, None
             plan = plan.suited(classes, rows.survey.sample, rows.survey.sample_weight)
             strategy = fit_sparse(plan, rows, rng, self._before(plan, classes))
+            plan = _with_remark(plan, strategy, rows.survey.sample, rows.survey.sample_codes)
         return plan, classes, observed, strategy
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -331,6 +343,14 @@ class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 "predictions are made of arrays, and X is a stream: predict chunk by chunk."
             )
         return cast(np.ndarray, validated(self, kernel, X, reset=False))
+
+
+def _with_remark(plan: Plan, strategy: Strategy, rows: np.ndarray, codes: np.ndarray | None) -> Plan:
+    """The plan, with a remark if the features should be scaled; a search that was stopped has none."""
+    fits = strategy.estimators_
+    if plan.joint or codes is None or any(fit.interrupted for fit in fits):
+        return plan
+    return with_remark(plan, fits[0].hyperparameters, rows, codes)
 
 
 class _MostProbable:

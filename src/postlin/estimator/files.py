@@ -170,6 +170,11 @@ def _check(model: object) -> None:
         check_is_fitted(last)
     except NotFittedError:
         raise ModelFileError("the model is not fitted: call fit before save.") from None
+    if callable(last.prior_mean):
+        raise ModelFileError(
+            "the prior_mean of the model is a function, which a model file cannot hold: use a number, "
+            "or pickle the model."
+        )
     first: Any = last._decomposition.estimators_[0]
     if first.method == "local" and first.near.rows is None:
         raise ModelFileError(

@@ -361,7 +361,8 @@ class ExactFit(BinaryFit):
         kernel, approximation = self.latent_kernel, self.approximation_
 
         def predict(cross: Matrix, rows: np.ndarray) -> tuple[Array, ...]:
-            return (approximation.corrected_log_probabilities(cross, kernel.diag(rows)).T,)
+            mean = self.model.mean_at(rows)
+            return (approximation.corrected_log_probabilities(cross, kernel.diag(rows), mean).T,)
 
         (log_p,) = self._crossed(X, predict)
         return log_p
@@ -374,13 +375,17 @@ class ExactFit(BinaryFit):
     @override
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
         kernel, posterior = self.latent_kernel, self.approximation_.iterate.posterior
-        parts = self._crossed(X, lambda cross, rows: posterior.predict(cross, kernel.diag(rows)))
-        return Marginals(*parts)
+
+        def predict(cross: Matrix, rows: np.ndarray) -> Marginals:
+            return posterior.predict(cross, kernel.diag(rows), self.model.mean_at(rows))
+
+        return Marginals(*self._crossed(X, predict))
 
     @override
     def latent_mean(self, X: np.ndarray) -> Array:
         posterior = self.approximation_.iterate.posterior
-        (mean,) = self._crossed(X, lambda cross, _: (posterior.predict_mean(cross),))
+        mean_at = self.model.mean_at
+        (mean,) = self._crossed(X, lambda cross, rows: (posterior.predict_mean(cross, mean_at(rows)),))
         return mean
 
     def _crossed(
@@ -406,7 +411,7 @@ class ExactFit(BinaryFit):
         kernel, posterior = self.latent_kernel, self.approximation_.iterate.posterior
         with blas_threads(self.size):
             mean, covariance = posterior.predict_jointly(self.model.cross(kernel, X), kernel(X))
-            return draws(mean, covariance, n_samples, rng)
+            return draws(mean + self.model.mean_at(X), covariance, n_samples, rng)
 
 
 def draws(mean: Array, covariance: Array, n_samples: int, rng: np.random.RandomState) -> Array:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
 
-from postlin._progress import watched
 from postlin._typing import Array
 from postlin._validation import MATRICES, check_memory
 from postlin.estimator.fits import ExactFit, Fit, starts_from
@@ -21,6 +20,7 @@ from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.joint_levels import train_joint
 from postlin.learning.joint_model import JointModel
 from postlin.learning.models import ExactModel
+from postlin.learning.progress import watched
 from postlin.learning.starts import constant_evidence
 from postlin.learning.training import shown_log
 from postlin.linalg.threads import blas_threads
@@ -162,5 +162,6 @@ def _model(plan: Plan, data: Labelled, task: Task) -> ExactModel | JointModel:
         fold_noise=plan.fold_noise,
         weights=UNIT if data.weight is None else Observations(data.weight[task.rows]),
         corrected=plan.corrected,
+        prior_mean=plan.prior_mean,
         place=data.place,
     )

@@ -156,6 +156,10 @@ def _shapes(fit: Fit, classifier: GPClassifier) -> list[tuple[int, ...]]:
     _require(
         isinstance(fit.likelihood_, Softmax if joint else BinaryLikelihood), "a likelihood is none"
     )
+    if not joint:
+        base = getattr(fit, "near").base if fit.method == "local" else model  # noqa: B009
+        mean = base.prior_mean
+        _require(type(mean) is float and np.isfinite(mean), "the prior mean is none")
     if fit.method == "local":
         return _check_near(fit, classifier)
     if fit.takes_passes:

@@ -110,7 +110,8 @@ def fit_local(plan: Plan, near: Near, rng: np.random.RandomState, before: Sequen
     seed = int(memo.get("seed", lambda: int(rng.randint(np.iinfo(np.int32).max))))
     tol, fold = max(plan.tol, TOL), plan.fold_noise
     normalised = plan.multi_class == "one_vs_rest"
-    base = LocalModel(signs, normalised, plan.rule, tol, plan.max_iter, fold)
+    method = plan.rule, tol, plan.max_iter, fold
+    base = LocalModel(signs, normalised, *method, prior_mean=plan.prior_mean)
     starts = _starts(plan, before)
     lengths = metric(starts[0].kernel, data.survey.n_features)
     around = _surroundings(near, lengths, k or 64, seed)

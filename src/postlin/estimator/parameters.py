@@ -22,6 +22,7 @@ from postlin._typing import Array
 from postlin._validation import as_object, check_tolerance
 from postlin.estimator import strategies
 from postlin.estimator.fits import Fit
+from postlin.inference.prior_mean import PriorMean, check_prior_mean, is_zero
 from postlin.kernels import can_split, length_scales, split_white
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import ARDPrior, Hyperprior
@@ -89,6 +90,7 @@ class Plan:
     default: bool  # whether the kernel is the default one, whose start depends on the data
     fold_noise: bool
     corrected: bool
+    prior_mean: PriorMean
     tol: float
     max_iter: int
     sparse: SparsePlan | None
@@ -118,7 +120,10 @@ class Plan:
             f"{name}={value.tolist() if isinstance(value, np.ndarray) else value!r}"
             for name, value in sorted(self.start.kernel.get_params().items())
         ]
-        plan = replace(self, optimizer=optimizer, sparse=sparse, local=local, hyperprior=None)
+        mean: Any = getattr(self.prior_mean, "__qualname__", self.prior_mean)
+        plan = replace(
+            self, optimizer=optimizer, sparse=sparse, local=local, hyperprior=None, prior_mean=mean
+        )
         prior: Any = self.hyperprior
         about = getattr(prior, "__qualname__", type(prior).__qualname__), getattr(prior, "__dict__", {})
         return repr([plan, about, parameters, self.start.theta.tolist()])
@@ -138,6 +143,12 @@ class Plan:
         plan = replace(self, start=replace(self.start, kernel=one), deviations=deviations)
         if len(classes) == 2:
             return replace(plan, joint=None, multi_class="one_vs_one", shared=False)
+        if self.multi_class != "one_vs_rest" and not is_zero(self.prior_mean):
+            raise ValueError(
+                f"prior_mean has no meaning with multi_class={self.multi_class!r} and "
+                f"{len(classes)} classes: it would favour none, or those that come later in the order "
+                "of names; use 'one_vs_rest', where it is the mean of each class against the rest."
+            )
         if self.joint is None:
             return plan
         kernel = one if self.shared else CompoundKernel([clone(one) for _ in classes])
@@ -161,7 +172,7 @@ class Plan:
         prior = self.hyperprior
         if isinstance(prior, ARDPrior):
             prior = prior.bound(at, self.deviations)
-        guide = Guide(at, rows, self.deviations, baselines)
+        guide = Guide(at, rows, self.deviations, baselines, has_mean=callable(self.prior_mean))
         return {"hyperprior": prior, "guide": guide, "look_around": not warm}
 
     def start_after(self, earlier: Fit | None) -> Hyperparameters:
@@ -220,6 +231,7 @@ def plan_of(model: Parameters) -> Plan:
         model.kernel is None,
         fold_noise,
         _corrected(model, rule, likelihood),
+        model.prior_mean if callable(model.prior_mean) else float(model.prior_mean),
         model.tol,
         model.max_iter_predict,
         _sparse(model, kernel) if model.n_neighbors is None else None,
@@ -368,6 +380,7 @@ def _check_unlike_exact(model: Parameters, kernel: Kernel, what: str) -> None:
 def _check_options(model: Parameters) -> None:
     """Raise ``ValueError`` for values that an option cannot have."""
     check_tolerance(model.tol, model.max_iter_predict, "max_iter_predict")
+    check_prior_mean(model.prior_mean)
     restarts, jobs = model.n_restarts_optimizer, model.n_jobs
     if not (model.optimizer is None or callable(model.optimizer) or model.optimizer in OPTIMIZERS):
         names = ", ".join(map(repr, OPTIMIZERS))

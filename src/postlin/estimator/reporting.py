@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from postlin._progress import Heartbeat, Progress, watched, watching
+from postlin.learning.progress import Heartbeat, Progress, watched, watching
 from postlin.learning.search import logger
 from postlin.learning.training import shown_log
 

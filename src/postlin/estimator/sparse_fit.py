@@ -93,12 +93,19 @@ class SparseFit(BinaryFit):
 
     @override
     def latent_mean_and_variance(self, X: np.ndarray) -> Marginals:
-        return Marginals(*self._in_blocks(X, CHUNK, self.approximation_.posterior.predict))
+        predict, mean_at = self.approximation_.posterior.predict, self.model.mean_at
+
+        def predicted(rows: np.ndarray) -> Marginals:
+            mean, variance = predict(rows)
+            return Marginals(mean + mean_at(rows), variance)
+
+        return Marginals(*self._in_blocks(X, CHUNK, predicted))
 
     @override
     def sample(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState) -> Array:
         with blas_threads(len(X)):
-            return draws(*self.approximation_.posterior.predict_jointly(X), n_samples, rng)
+            mean, covariance = self.approximation_.posterior.predict_jointly(X)
+            return draws(mean + self.model.mean_at(X), covariance, n_samples, rng)
 
     @override
     def log_marginal_likelihood(self, *args: Any, **kwargs: Any) -> float | tuple[float, Array]:

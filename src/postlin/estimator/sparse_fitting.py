@@ -12,7 +12,6 @@ from joblib.parallel import get_active_backend
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import validate_data
 
-from postlin._progress import watched
 from postlin._typing import Array
 from postlin._validation import HEAVIEST, is_dask
 from postlin.estimator.fits import Fit, starts_from
@@ -24,6 +23,7 @@ from postlin.kernels import check_kernel
 from postlin.learning.checkpoint import Checkpoint, RememberingModel, check_path
 from postlin.learning.coarse import train_sparse
 from postlin.learning.hyperparameters import WithPoints
+from postlin.learning.progress import watched
 from postlin.learning.sampled import train_sampled
 from postlin.learning.sparse_model import TOL, SparseModel
 from postlin.learning.starts import constant_evidence
@@ -180,8 +180,8 @@ def _jobs(
         sign = np.zeros(len(classes))  # 0 for a class that has no part in the problem
         sign[task.rows] = task.labels
         rows = views.SourceRows(data.source, data.engine, views.View(data.survey, sign, data.factor))
-        tol, fold = max(plan.tol, TOL), plan.fold_noise
-        model = SparseModel(rows, Z, plan.rule, tol, plan.max_iter, fold_noise=fold, place=data.place)
+        tol, latent = max(plan.tol, TOL), (plan.fold_noise, plan.prior_mean)
+        model = SparseModel(rows, Z, plan.rule, tol, plan.max_iter, *latent, place=data.place)
         model.check(plan.start.kernel, learn_points=plan.sparse.learn_inducing)
         earlier = before[k] if len(before) == len(tasks) else None
         jobs.append((task.name, model, earlier, _baseline(data, sign)))

@@ -138,7 +138,8 @@ class _Problem:
         for first in range(0, len(self._rows), width):
             some = self._rows[first : first + width]
             cross = on_host(self._model.cross(self._kernel, some))
-            predictor = self._bridge.predictor(cross, self._kernel.diag(some))
+            variance, mean = self._kernel.diag(some), self._model.mean_at(some)
+            predictor = self._bridge.predictor(cross, variance, mean)
             parts.append(predictor.log_probabilities(z, log_weights))
         return run, np.concatenate(parts)
 

@@ -10,8 +10,8 @@ import time
 
 import numpy as np
 
-from postlin._progress import Costs
 from postlin.inference.exact.posterior import GaussianPosterior
+from postlin.learning.progress import Costs
 from postlin.linalg.arrays import HOST, Place
 from postlin.rules.sites import Sites
 
@@ -23,11 +23,13 @@ _LEAST = 0.02
 OF_EXACT, OF_JOINT = (8.0, 4.8), (150.0, 100.0)
 #: The same with inducing points, for n rows and m points, in factorisations of (n m²)^⅓ rows.
 OF_SPARSE = 250.0, 170.0
-#: Factorisations of 1,000 rows in a search with neighbours, for each kernel and problem, and their part
-#: on top where inducing points are fitted too.
-_LOCAL, _WITH_POINTS = 400.0, 0.6
+#: Factorisations of 1,000 rows in a search with neighbours, for each kernel and problem: 800 among
+#: 3,000 rows, and half as many more for a global part.
+_LOCAL = 1200.0
 #: Evaluations of a search, and those that each length scale adds where features have their own.
 _EVALUATIONS, _EACH = 12, 2.5
+#: Evaluations of a search that another on fewer rows has led to its start.
+LED = 6
 
 
 def factorisation_seconds(n: float, place: Place = HOST) -> float:
@@ -44,19 +46,29 @@ def factorisation_seconds(n: float, place: Place = HOST) -> float:
     return float(min(taken) * (n / m) ** 3)
 
 
-def evaluations(n_parameters: int) -> int:
-    """About how many evaluations of the evidence a search takes."""
+def evaluations(n_parameters: int, *, is_led: bool = False) -> int:
+    """About how many evaluations of the evidence a search takes; with ``is_led`` in its last part."""
     if n_parameters == 0:
         return 1
+    if is_led:
+        return LED
     return round(_EVALUATIONS + _EACH * max(n_parameters - 3, 0))
 
 
 def costs(size: float, units: tuple[float, float], n_parameters: int, place: Place = HOST) -> Costs:
     """What a search takes whose evaluations take so many factorisations of matrices of this size."""
-    one = factorisation_seconds(size, place)
-    return Costs(evaluations(n_parameters), *(_LEAST + unit * one for unit in units))
+    return priced(factorisation_seconds(size, place), units, n_parameters)
 
 
-def local_seconds(searches: int, *, inducing: bool) -> float:
-    """The seconds of a fit with neighbours, which hardly depend on the number of rows."""
-    return searches * _LOCAL * (1.0 + _WITH_POINTS * inducing) * factorisation_seconds(1000)
+def priced(one: float, units: tuple[float, float], n_parameters: int, *, is_led: bool = False) -> Costs:
+    """``costs``, if a factorisation takes so many seconds."""
+    n = evaluations(n_parameters, is_led=is_led)
+    return Costs(n, *(_LEAST + unit * one for unit in units))
+
+
+def local_units(searches: float) -> float:
+    """A fit with neighbours in factorisations of 1,000 rows; it hardly depends on the number of rows.
+
+    A search is that of one kernel for one problem.
+    """
+    return searches * _LOCAL

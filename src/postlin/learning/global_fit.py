@@ -52,7 +52,8 @@ def with_parts(model: LocalModel, at: Hyperparameters, whole: GlobalFit, n: int)
 
 def sparse_model(model: LocalModel, Z: Array, rows: Rows) -> SparseModel:
     """Inference with inducing points on the rows of a problem, by the method of the local problems."""
-    return SparseModel(rows, Z, model.rule, model.tol, MAX_PASSES, fold_noise=model.fold_noise)
+    method = model.rule, model.tol, MAX_PASSES, model.fold_noise, model.prior_mean
+    return SparseModel(rows, Z, *method)
 
 
 def problem_of(rows: Queries, sign: Array) -> ArrayRows:

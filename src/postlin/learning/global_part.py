@@ -53,24 +53,29 @@ class GlobalPart:
     ) -> tuple[LocalProblems, np.ndarray]:
         """The problems with the sparse posterior as prior, and for which of them there is one.
 
-        ``R`` and ``lam`` are the coordinates of all their rows, queries included. Of these rows those
-        that were ``seen`` lose their sites. A problem whose sites cannot be removed keeps the kernel's
-        prior.
+        Their means are the prior means of their rows, queries included, and ``R`` and ``lam`` the
+        coordinates of these. Rows that were ``seen`` lose their sites. A problem whose sites cannot be
+        removed keeps the kernel's prior.
         """
         (n, size), lam = y.shape, lam.ravel()
         V = self.prior.whitened(R)
         flat = V.reshape(n * size, -1)
         h, w = self.posterior.h, np.where(weight > 0, weight, 1.0).ravel()
-        moments = RowMoments(flat @ h, np.einsum("ij,ij->i", flat, flat), lam, np.minimum(w, 1.0))
+        prior_mean = np.asarray(on_host(problems.mean)).ravel()
+        s = np.einsum("ij,ij->i", flat, flat)
+        moments = RowMoments(flat @ h + prior_mean, s, lam, np.minimum(w, 1.0))
         sites, _ = self.method.solve(y.ravel(), moments)
         felt = np.maximum(w, 1.0) * (seen & (weight > 0)).ravel() / (1.0 + lam * sites.tau)
         put = problems.place.put
-        beta, gamma = (put((felt * part).reshape(n, size)[:, :-1]) for part in sites)
+        # as Rᵀw feels them, to which the prior mean is added
+        tau, nu = felt * sites.tau, felt * (sites.nu - sites.tau * prior_mean)
+        beta, gamma = (put(part.reshape(n, size)[:, :-1]) for part in (tau, nu))
         mean, covariance, found = self.prior.at(problems.covariance, put(R), put(V), beta, gamma)
+        mean = mean + problems.mean
         f = functions(mean)
         found = found & f.all(f.isfinite(mean), axis=1) & all_finite(covariance)
         good = np.asarray(on_host(found))
         if not good.all():
             covariance = f.where(found[:, None, None], covariance, problems.covariance)
-            mean = f.where(found[:, None], mean, 0.0)
+            mean = f.where(found[:, None], mean, problems.mean)
         return replace(problems, covariance=covariance, mean=mean), good

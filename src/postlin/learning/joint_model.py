@@ -7,7 +7,6 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin import kernels
-from postlin._progress import Costs
 from postlin._typing import Array, override
 from postlin.inference.joint.evidence import JointApproximation, PullBack
 from postlin.inference.joint.posterior import JointPrior
@@ -17,6 +16,7 @@ from postlin.inference.solver import solve
 from postlin.learning.forecast import OF_JOINT, costs
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import LARGE, LEAP, LEFT, STEADY, Model, SitePath
+from postlin.learning.progress import Costs
 from postlin.likelihoods.softmax import contrasts
 from postlin.linalg.blocks import symmetric, times, transposed
 from postlin.linalg.minimise import Worth

@@ -92,6 +92,7 @@ class Evidence:
                     model.max_iter,
                     fold_noise=model.fold_noise,
                     weights=UNIT if (weight == 1.0).all() else Observations(weight),
+                    prior_mean=model.prior_mean,
                 )
             )
         return models

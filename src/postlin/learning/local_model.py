@@ -16,6 +16,7 @@ from postlin._typing import Array
 from postlin.inference.local.gradient import LocalGradients, Score, gradients, log_scores
 from postlin.inference.local.problems import LocalProblems, most_problems
 from postlin.inference.local.solver import LocalPosteriors, solve
+from postlin.inference.prior_mean import PriorMean, is_zero, mean_at
 from postlin.kernels import WhiteSplit, can_split, split_white
 from postlin.kernels.stacks import Stack, full_stack
 from postlin.learning.global_part import GlobalPart
@@ -108,6 +109,7 @@ class LocalModel:
     tol: float
     max_iter: int
     fold_noise: bool = False
+    prior_mean: PriorMean = 0.0
     place: Place = HOST
     parts: tuple[GlobalPart, ...] = ()  # for each problem, if there are inducing points
 
@@ -185,11 +187,12 @@ class _Block:
         there = [as_matrix(part, model.place) for part in (near.X, queries.X[:, None, :])]
         X: Matrix = functions(there[0]).concat(there, axis=1)
         self.stack: Stack = full_stack(self.latent.smooth, X)
+        self._prior_mean = _prior_mean(model.prior_mean, X)
         self._coordinates = model.parts[0].coordinates(X) if model.parts else None
         if model.parts or len(model.signs) == 1:
             self.cases = Cases.all_of(wanted)
         else:
-            symmetric = self.latent.likelihood.symmetric
+            symmetric = self.latent.likelihood.symmetric and is_zero(model.prior_mean)
             self.cases = Cases.distinct(
                 wanted, model.signs, near.code, near.weight, symmetric=symmetric
             )
@@ -255,7 +258,7 @@ class _Block:
             diagonal += place.give(latent.noise / copies)
         problems = LocalProblems(
             K,
-            place.zeros(*K.shape[:2]),
+            place.put(self._prior_mean[query]),
             place.give(y),
             latent.likelihood,
             model.rule,
@@ -272,6 +275,14 @@ class _Block:
         number = np.concatenate([near.number[query], queries.number[:, None]], axis=1)
         R, lam = (values[query] for values in self._coordinates)
         return part.applied(problems, R, lam, all_y, everything, part.has_seen(number))
+
+
+def _prior_mean(prior_mean: PriorMean, X: Matrix) -> Array:
+    """The prior means (n, P) of rows X (n, P, d)."""
+    n, size, d = X.shape
+    if not callable(prior_mean):
+        return np.full((n, size), prior_mean)
+    return mean_at(prior_mean, np.asarray(on_host(X)).reshape(-1, d)).reshape(n, size)
 
 
 class _Solved(NamedTuple):

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from postlin._progress import watched
 from postlin._typing import Array
 from postlin.kernels.stacks import metric
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import Hyperprior
 from postlin.learning.local_model import LocalModel, LocalScore
+from postlin.learning.progress import watched
 from postlin.learning.search import Callback, Evaluation
 from postlin.streaming.surroundings import Queries, Surroundings
 

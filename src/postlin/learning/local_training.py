@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from postlin._progress import watched
 from postlin._typing import Array
 from postlin.kernels import shown
 from postlin.kernels.stacks import metric
-from postlin.learning.forecast import local_seconds
+from postlin.learning.forecast import factorisation_seconds, local_units
 from postlin.learning.global_fit import GlobalFit, Passes, fitted, with_parts
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import ARDPrior
@@ -25,6 +24,7 @@ from postlin.learning.local_model import Latent, LocalModel, LocalScore
 from postlin.learning.local_search import ROUNDS, Climb, ClimbState, Pool, WeakPrior, scored
 from postlin.learning.local_sight import Sight
 from postlin.learning.local_task import Task
+from postlin.learning.progress import watched
 from postlin.learning.training import BLIND
 from postlin.streaming.neighbours import low_recall
 from postlin.streaming.surroundings import Surroundings
@@ -89,10 +89,8 @@ class Learner:
         task = self.task
         learns = task.learns and len(task.starts[0].theta) > 0
         if (progress := watched()).is_shown:
-            each = len(task.starts) * len(self.model.signs) if learns else 1
-            progress.say(
-                "learning from neighbours", local_seconds(each, inducing=task.inducing is not None)
-            )
+            searches = len(task.starts) * len(self.model.signs) if learns else 1
+            progress.say("learning", local_units(searches) * factorisation_seconds(1000))
         best = self._learned() if learns else self._chosen(task.starts[:1])
         k = task.k if task.k is not None else self._number(best)
         k = min(k, self.rows.n)
@@ -100,7 +98,8 @@ class Learner:
             best = best._replace(score=self._score(best.model, best.at, best.rows, k))
         recall = best.rows.recall(k)
         self.remarks += [text for text in (best.rows.advice, low_recall(recall)) if text]
-        constant = self._sight(best.at, best.rows).is_none
+        has_mean = callable(self.model.prior_mean)  # which gives rows different probabilities
+        constant = not has_mean and self._sight(best.at, best.rows).is_none
         if constant and not any(self._sight(at, self._rescaled(at)).informs for at in task.starts):
             self.remarks.append(BLIND)
         self._say(f"learned: {shown(best.at.kernel)}, {k} neighbours, score {best.score.mean:.5f}")

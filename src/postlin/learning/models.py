@@ -13,15 +13,16 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin import kernels
-from postlin._progress import Costs
 from postlin._typing import Array, override
 from postlin.inference.exact.evidence import ExactApproximation, PullBack
 from postlin.inference.exact.problem import ExactProblem
+from postlin.inference.prior_mean import PriorMean, mean_at
 from postlin.inference.result import EXACT, Adjoint, Approximation, Record, warnings_about
 from postlin.inference.solver import solve
 from postlin.learning.forecast import OF_EXACT, costs
 from postlin.learning.groups import neighbourhoods
 from postlin.learning.hyperparameters import Hyperparameters
+from postlin.learning.progress import Costs
 from postlin.likelihoods import WithNoise
 from postlin.linalg.arrays import HOST, Matrix, Place, add_to_diagonal, diagonal
 from postlin.linalg.minimise import Worth
@@ -35,9 +36,9 @@ _FAR = 5.0
 #: Up to this many rows a search goes on until no slope exceeds ``_STEEPEST``, as scikit-learn's tests
 #: ask. On the six data sets that takes 3 % more evaluations with 40 to 200 rows, and 12 % with 350.
 _SMALL, _STEEPEST = 300, 1e-4
-#: From this many rows on a search ends where less than these nats are left to gain, and takes a last
-#: step that is predicted to gain less than those without computing a slope there.
-LARGE, LEFT, LEAP = 1000, 3e-4, 0.006
+#: From this many rows on a search ends where less than these nats are left to gain and no slope exceeds
+#: the last number, and takes a last step that is predicted to gain less than ``LEAP`` without a slope.
+LARGE, LEFT, LEAP, _GENTLE = 1000, 3e-4, 0.006, 0.01
 #: A site whose log τ would change by more than this is not extrapolated.
 STEADY = 5.0
 
@@ -140,7 +141,7 @@ class Model(ABC, Generic[Start]):
     def worth(self) -> Worth:
         """When a search of the hyperparameters ends."""
         if self.n_rows >= LARGE:
-            return Worth(slope=0.02, least=LEFT, leap=LEAP)
+            return Worth(slope=_GENTLE, least=LEFT, leap=LEAP)
         return Worth(slope=_STEEPEST) if self.n_rows <= _SMALL else Worth()
 
     @property
@@ -223,7 +224,8 @@ class ExactModel(Model[Sites]):
 
     ``fold_noise`` moves the kernel's white noise into the likelihood. With weights, white noise belongs
     to each observation, so that integer weights mean repeated rows. With ``corrected`` predictions are
-    corrected towards those of the exact posterior. Matrices are kept at ``place``.
+    corrected towards those of the exact posterior. The prior mean is that of the latent function.
+    Matrices are kept at ``place``.
     """
 
     X: np.ndarray
@@ -235,6 +237,7 @@ class ExactModel(Model[Sites]):
     fold_noise: bool = False
     weights: Weights = UNIT
     corrected: bool = False
+    prior_mean: PriorMean = 0.0
     place: Place = HOST
     _term: kernels.Term | None = field(default=None, repr=False)
 
@@ -342,6 +345,10 @@ class ExactModel(Model[Sites]):
         shrink = 1.0 / (1.0 + noise * sites.tau)
         return model, problem, Sites(shrink * sites.tau, shrink * sites.nu)
 
+    def mean_at(self, rows: np.ndarray) -> Array:
+        """The prior mean at rows."""
+        return mean_at(self.prior_mean, rows)
+
     def cross(self, kernel: Kernel, new: np.ndarray) -> Matrix:
         """The covariances of the data with new rows, kept at ``place``."""
         return kernels.cross_covariance(kernel, self.X, new, self.place)
@@ -358,7 +365,8 @@ class ExactModel(Model[Sites]):
         elif split:
             weights = weights.with_noise(split.noise)
             add_to_diagonal(gram.K, weights.mean_noise)
-        problem = ExactProblem(gram.K, np.zeros_like(self.y), self.y, likelihood, self.rule, weights)
+        mean = self.mean_at(self.X)
+        problem = ExactProblem(gram.K, mean, self.y, likelihood, self.rule, weights)
         return problem, partial(_pull_back, at, gram, split)
 
     def _split(self, kernel: Kernel) -> tuple[Kernel, kernels.WhiteSplit | None]:

@@ -13,13 +13,13 @@ from typing import Generic, NamedTuple
 
 import numpy as np
 
-from postlin._progress import watched
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.result import Approximation
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import Hyperprior
 from postlin.learning.models import Model, Start
+from postlin.learning.progress import Sought
 
 logger = logging.getLogger("postlin")
 
@@ -87,6 +87,8 @@ class Search(Generic[Start]):
         self._doubts: dict[bytes, float] = {}  # the possible error of each value that is not exact
         self._last: tuple[bytes, list[Approximation[Start]]] | None = None
         self._callback = callback
+        #: What is told of the evaluations, if somebody watches.
+        self.sought: Sought | None = None
         self._began = time.perf_counter()
 
     def restart(self) -> None:
@@ -212,7 +214,8 @@ class Search(Generic[Start]):
             by_theta = -slope if with_gradient else None
             seconds = time.perf_counter() - self._began
             self._callback(Evaluation(number, self.path[-1][0], names, -total, by_theta, seconds))
-        watched().evaluated(-total)
+        if self.sought is not None:
+            self.sought.evaluated(-total)
         return value, uphill
 
     def _log_density(self, theta: Array) -> tuple[float, Array]:

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from postlin._progress import Costs
 from postlin._typing import Array, override
 from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
+from postlin.inference.prior_mean import PriorMean, mean_at
 from postlin.inference.result import Record
 from postlin.inference.sparse.evidence import SparseApproximation, gradient_at
 from postlin.inference.sparse.passes import Evidence, EvidencePass, LogLossPass
@@ -20,6 +20,7 @@ from postlin.kernels import WhiteSplit, moves_points, shown, split_white
 from postlin.learning.forecast import OF_SPARSE, costs
 from postlin.learning.hyperparameters import Hyperparameters, WithPoints
 from postlin.learning.models import Model
+from postlin.learning.progress import Costs
 from postlin.likelihoods import BinaryLikelihood, WithNoise
 from postlin.linalg.arrays import HOST, Place
 from postlin.linalg.minimise import Worth
@@ -57,6 +58,7 @@ class SparseModel(Model[State]):
     tol: float = TOL
     max_iter: int = MAX_PASSES
     fold_noise: bool = False
+    prior_mean: PriorMean = 0.0
     jitter: float = JITTER
     after_pass: AfterPass | None = None
     place: Place = HOST
@@ -116,6 +118,10 @@ class SparseModel(Model[State]):
                 "or 2½), rational quadratic, periodic and dot-product kernels, their sums and products."
             )
 
+    def mean_at(self, rows: np.ndarray) -> Array:
+        """The prior mean at rows."""
+        return mean_at(self.prior_mean, rows)
+
     def points_at(self, at: Hyperparameters) -> Array:
         """The inducing points: those among the hyperparameters if they are learned, else Z."""
         return at.points if isinstance(at, WithPoints) else self.Z
@@ -126,7 +132,7 @@ class SparseModel(Model[State]):
         kernel = split.smooth if split else at.kernel
         basis = Basis.of(kernel, self.points_at(at), self.jitter, self.place)
         likelihood = WithNoise(at.likelihood, split.noise) if split else at.likelihood
-        return basis, Method(likelihood, self.rule), split
+        return basis, Method(likelihood, self.rule, self.prior_mean), split
 
     @override
     def costs(self, n_parameters: int) -> Costs:

@@ -66,12 +66,22 @@ class Guide:
     """What the data say about the starts of a search."""
 
     def __init__(
-        self, at: Hyperparameters, sample: np.ndarray, deviations: Array, baselines: Iterable[float]
+        self,
+        at: Hyperparameters,
+        sample: np.ndarray,
+        deviations: Array,
+        baselines: Iterable[float],
+        *,
+        has_mean: bool = False,
     ) -> None:
-        """``baselines`` are the constant evidences of the models, ``deviations`` those of features."""
+        """``baselines`` are the constant evidences of the models, ``deviations`` those of features.
+
+        With ``has_mean`` a prior mean tells rows apart, whatever the kernel does.
+        """
+        self.has_mean = has_mean
         self.at = at
-        self.others = sample[_spaced(len(sample), _OTHERS)]
-        self.rows = self.others[_spaced(len(self.others), _ROWS)]
+        self.others = sample[spaced(len(sample), _OTHERS)]
+        self.rows = self.others[spaced(len(self.others), _ROWS)]
         self.deviations = deviations
         self.baseline = sum(baselines)
 
@@ -97,7 +107,7 @@ class Guide:
 
         It is if it did not inform at the first start either, which is the best that was found.
         """
-        constant = not self.sees(end)
+        constant = not (self.has_mean or self.sees(end))
         if constant:
             logger.info("all new rows have nearly the same probability")
         return constant, constant and not self.informs(first)
@@ -173,6 +183,6 @@ class Guide:
         return contrast / largest if relative and largest > 0 else contrast
 
 
-def _spaced(n: int, count: int) -> np.ndarray:
+def spaced(n: int, count: int) -> np.ndarray:
     """At most ``count`` indices below n, evenly spaced."""
     return np.unique(np.linspace(0, n - 1, count).astype(int))

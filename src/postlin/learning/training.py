@@ -7,13 +7,14 @@ from typing import Generic, NamedTuple, Protocol
 
 import numpy as np
 
-from postlin._progress import Costs, watched
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.result import Approximation
+from postlin.learning.forecast import LED
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import BoundARDPrior, Hyperprior
-from postlin.learning.models import Model, Path, Start
+from postlin.learning.models import LARGE, Model, Path, Start
+from postlin.learning.progress import Costs, Sought, watched
 from postlin.learning.search import LOOSEST, Callback, Search, logger
 from postlin.learning.starts import Guide
 from postlin.linalg.minimise import Minimum, Optimizer, Worth, minimise, optimise
@@ -299,7 +300,9 @@ def train(
     of the problem, for the log.
     """
     search = Search(models, at, starts, optimizer == "bfgs", callback, hyperprior)
-    _announce(models, 0 if optimizer is None else len(at.theta), 1 + restarts)
+    n_parameters = 0 if optimizer is None else len(at.theta)
+    is_led = curvature is not None or forecast is not None
+    search.sought = _announced(models, n_parameters, 1 + restarts, is_led=is_led)
     if optimizer is None or len(at.theta) == 0:
         sight = (False, False) if guide is None else guide.verdict(at.theta, at.theta)
         return Training(at.at(at.theta), search.at(at.theta), None, [], False, (), *sight)
@@ -321,11 +324,12 @@ def train(
         narrow = climb.narrow()
         found = climb.best
     except KeyboardInterrupt:
-        if not keep_on_interrupt or not search.path:
+        if not keep_on_interrupt or not (search.path or is_led):
             raise
-        logger.info("interrupted: inference at the best of %d evaluations follows", len(search.path))
-        found, interrupted, narrow = Minimum(search.best(), np.nan, None), True, ()
-    watched().searched("inference at the best hyperparameters")
+        best = search.best() if search.path else at.theta  # where searches before this one ended
+        found, interrupted, narrow = Minimum(best, np.nan, None), True, ()
+    stopped = "interrupted, " if interrupted else ""
+    watched().searched(f"{stopped}inference at the best hyperparameters")
     fits, there = search.at(found.x), at.at(found.x)
     ambiguous = "" if interrupted else _from_the_prior(models, there, fits)
     value, n = sum(fit.log_evidence for fit in fits), len(search.path)
@@ -347,14 +351,31 @@ def train(
     )
 
 
-def _announce(models: Sequence[Model[Start]], n_parameters: int, searches: int) -> None:
-    """Tell those who watch what the search is expected to take."""
+def announce(models: Sequence[Model[Start]], n_parameters: int) -> None:
+    """Tell those who watch how long all the searches of a problem may take."""
+    progress = watched()
+    if progress.is_shown:
+        costs = models[0].costs(n_parameters)
+        if models[0].n_rows >= LARGE:  # where searches on parts of the rows come first
+            costs = costs._replace(evaluations=min(costs.evaluations, LED + 1))
+        progress.say("", len(models) * costs.seconds)
+
+
+def _announced(
+    models: Sequence[Model[Start]], n_parameters: int, searches: int, *, is_led: bool
+) -> Sought | None:
+    """What is told of the evaluations of a search; None if nobody watches.
+
+    A search that others have led to its start takes fewer.
+    """
     progress = watched()
     if not progress.is_shown:
-        return
-    each = [model.costs(n_parameters) for model in models]
-    first, later = (sum(getattr(cost, name) for cost in each) for name in ("first", "later"))
-    progress.search(Costs(searches * each[0].evaluations, first, later))
+        return None
+    largest = max(models, key=lambda model: model.n_rows)
+    n, first, later = largest.costs(n_parameters)
+    all_of = sum((model.n_rows / largest.n_rows) ** 3 for model in models)
+    n = min(n, LED) if is_led else n
+    return progress.search(Costs(searches * n, all_of * first, all_of * later))
 
 
 def _from_the_prior(

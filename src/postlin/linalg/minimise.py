@@ -136,7 +136,7 @@ def minimise(
         if weary or length < _SHORTEST or (promised <= least and steepest <= flat):
             return Minimum(x, value, _BLOCKED if weary and unknown else None, model)
         moved = _within(x + step, low, high)
-        leaps = tested and promised <= worth.leap and steepest <= _GENTLE
+        leaps = tested and 0.0 < promised <= worth.leap and steepest <= _GENTLE
         if leaps and (end := _leapt(moved, value, promised, least, value_at)) is not None:
             return end._replace(curvature=model)
         new_value, new_slope = objective(moved)

@@ -12,7 +12,7 @@ from postlin._typing import Array
 
 #: Texts that stand for a missing value, in lower case.
 MISSING = frozenset({"", "?", "-", "na", "n/a", "nan", "null", "<na>", "#n/a", "#na", "nat"})
-#: A number as programs write it, and one whose thousands are grouped by commas.
+#: A number as programs write it.
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 #: What a date in figures looks like, before one of the formats below is tried.
 _DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}([T ]\d{1,2}:\d{2}.*)?")

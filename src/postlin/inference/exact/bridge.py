@@ -74,9 +74,11 @@ class Bridge:
         bent -= self._pull
         return value.sum(axis=1) + np.einsum("ij,ij->i", bent, d), slope
 
-    def predictor(self, cross: Array, prior_variance: Array) -> "Predictor":
+    def predictor(
+        self, cross: Array, prior_variance: Array, prior_mean: Array | float = 0.0
+    ) -> "Predictor":
         """The latent values of new rows, from k(training, new) and the diagonal of k(new, new)."""
-        mean, variance = self._posterior.predict(cross, prior_variance)
+        mean, variance = self._posterior.predict(cross, prior_variance, prior_mean)
         pivots = self.root.pivots
         # the covariance of f and f* under q is (I − ΣT) k(training, new)
         covariance = cross[pivots] - self.covariance[pivots] @ (self._tau[:, None] * cross)

@@ -87,14 +87,15 @@ class _Pass:
             coordinates = kept.get(basis, lambda: basis.coordinates(chunk.X))
             V = self.posterior.factor.solve(1.0 * coordinates.R)
         strength = functions(chunk.weight).minimum(chunk.weight, 1.0)
-        moments = RowMoments(V @ self.posterior.h, row_products(V, V), coordinates.lam, strength)
-        return V, moments, coordinates
+        mu = V @ self.posterior.h + self.method.mean_at(chunk.X)
+        return V, RowMoments(mu, row_products(V, V), coordinates.lam, strength), coordinates
 
     def _solved(self, chunk: Chunk, keep: bool = False) -> tuple[Matrix, SolvedRows, int, Coordinates]:
         """V, the rows with their sites, how many could not be solved, and their coordinates."""
         V, moments, coordinates = self._whitened(chunk, keep)
         sites, unsolved = self._method.solve(chunk.y, moments)
-        rows = SolvedRows(self._method, chunk.y, chunk.weight, moments, sites)
+        mean = self.method.mean_at(chunk.X)
+        rows = SolvedRows(self._method, chunk.y, chunk.weight, moments, sites, mean)
         return V, rows, unsolved, coordinates
 
     def _here(self, chunk: Chunk) -> Chunk:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from postlin._typing import Array, cached_property
+from postlin.inference.prior_mean import PriorMean, mean_at
 from postlin.likelihoods import BinaryLikelihood, Likelihood
 from postlin.likelihoods.on_host import anywhere
-from postlin.linalg.arrays import Place
+from postlin.linalg.arrays import Matrix, Place, on_host, place_of
 from postlin.linalg.functions import functions
 from postlin.rules.binary import Rule
 from postlin.rules.scales import SiteScales
@@ -41,7 +42,7 @@ _LEAST_GAP = 1e-10
 class RowMoments(NamedTuple):
     """Mean and variance of Rᵀw, the variance of e, and the strength q of the site, for some rows."""
 
-    mu: Array
+    mu: Array  # with the prior mean of f
     s: Array
     lam: Array
     strength: Array
@@ -61,17 +62,23 @@ class RowMoments(NamedTuple):
 
 @dataclass(frozen=True)
 class Method:
-    """A likelihood and a rule."""
+    """A likelihood and a rule, and the prior mean of f, to which Rᵀw and e are added."""
 
     likelihood: Likelihood
     rule: Rule
+    prior_mean: PriorMean = 0.0
+
+    def mean_at(self, rows: Matrix) -> Array:
+        """The prior mean of f at rows, where they are."""
+        mean: Array = place_of(rows).put(mean_at(self.prior_mean, on_host(rows)))
+        return mean
 
     def at(self, place: Place) -> "Method":
         """The method with a likelihood that takes and returns arrays at a place."""
         if place.is_host:
             return self
         assert isinstance(self.likelihood, BinaryLikelihood)
-        return Method(anywhere(self.likelihood, place), self.rule)
+        return Method(anywhere(self.likelihood, place), self.rule, self.prior_mean)
 
     def cautious(self, y: Array, moments: RowMoments) -> Sites:
         """Sites (τ', ν') for the first passes, at N(μ, λ + s); their curvature is never too small."""
@@ -227,6 +234,7 @@ class SolvedRows:
     weight: Array
     moments: RowMoments
     sites: Sites
+    prior_mean: Array
 
     @cached_property
     def view(self) -> SiteView:
@@ -265,9 +273,14 @@ class SolvedRows:
         return self.method.rule.scales(self.method.likelihood, self.y, self.cavity_view)
 
     def log_evidence(self) -> float:
-        """The rows' terms of the log evidence: ½ log d + ½ λν²d from integrating e, and the scales."""
-        f = functions(self.d)
-        integrals = 0.5 * (self.moments.lam * self.sites.nu**2 * self.d + f.log(self.d))
+        """The rows' terms of the log evidence, from integrating e and from the scales.
+
+        The first is that of exp(ν'u − ½τ'u²) at u = 0, where f has its prior mean: ½ log d + ½ λν²d
+        without one.
+        """
+        f, nu, mean = functions(self.d), self.sites.nu * self.d, self.prior_mean
+        integrals = 0.5 * (self.moments.lam * self.sites.nu * nu + f.log(self.d))
+        integrals = integrals + mean * (nu - 0.5 * self.tau * mean)
         copies = f.maximum(self.weight, 1.0)
         return float(f.sum(copies * integrals) + f.sum(self.weight * self.scales.value))
 

@@ -1,7 +1,8 @@
 """The command ``postlin`` and its short sub-commands: fit, predict, verify and datasets."""
 
+import shlex
 import sys
-from contextlib import nullcontext
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -15,9 +16,11 @@ import postlin
 from postlin import datasets
 from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.files import check_skops
-from postlin.workbench.cli import inputs, outputs, tables
+from postlin.workbench.cli import inputs, large, outputs, tables
 from postlin.workbench.cli.experiments import evaluate, reproduce
+from postlin.workbench.cli.progress import fitting
 from postlin.workbench.cli.reading import Spelling
+from postlin.workbench.evaluation.folds import Data, Task
 from postlin.workbench.evaluation.methods import make_classifier
 
 _MODEL = Path("model.postlin")
@@ -52,7 +55,15 @@ def fit(
     method: Annotated[str, typer.Option(help=f"One of {inputs.METHODS_HELP}")] = "PL",
     likelihood: Annotated[str | None, typer.Option(help=f"One of {inputs.LIKELIHOODS_HELP}")] = None,
     multi_class: Annotated[str, typer.Option(help=f"One of {inputs.MULTI_CLASS_HELP}")] = "one_vs_rest",
-    n_neighbors: inputs.Neighbours = None,
+    n_neighbors: large.Neighbours = None,
+    inducing: large.Inducing = None,
+    device: large.Device = None,
+    start_from: Annotated[
+        Path | None,
+        typer.Option(
+            help="A saved model of the same columns and classes, from which the search goes on."
+        ),
+    ] = None,
     scaling: tables.ScaleBy = None,
     impute: tables.ImputeBy = "median",
     drop: tables.Drop = None,
@@ -63,28 +74,56 @@ def fit(
     decimal: tables.Decimal = None,
     encoding: tables.Encoding = None,
 ) -> None:
-    """Train on a table and save the model, which takes tables of the same kind as they are."""
+    """Train on a table and save the model, which takes tables of the same kind as they are.
+
+    Ctrl-C saves the best model so far.
+    """
     spelling = Spelling(sep, decimal, encoding)
     about = tables.Options(spelling, impute, drop, ids, categorical, numeric, scaling)
     source = tables.read_data(data, target, about)
-    k = inputs.neighbours(n_neighbors, len(source.codes))
-    chosen = inputs.choices(method, likelihood, multi_class, len(source.classes), k)
+    size = large.large(n_neighbors, inducing, device, len(source.codes))
+    chosen = inputs.choices(method, likelihood, multi_class, len(source.classes), size.option)
     if len(chosen) != 1:
         raise inputs.BadInputError("fit takes one --method, one --likelihood and one --multi-class.")
     outputs.check_folder(model, "model")
     check_skops()
-    estimator = make_classifier(*chosen[0][:2], multi_class=chosen[0].multi_class, n_neighbors=k)
+    task = Task(source.name, *chosen[0][:2], multi_class=chosen[0].multi_class, **size._asdict())
+    estimator = make_classifier(*chosen[0][:2], multi_class=chosen[0].multi_class, **size._asdict())
+    estimator.set_params(keep_on_interrupt=True)
+    if start_from is not None:
+        estimator = _read_model(start_from)[-1].set_params(
+            **estimator.get_params(deep=False) | {"warm_start": True}
+        )
     assert source.preparation is not None
     pipeline = Pipeline([*source.preparation.steps(), ("classifier", estimator)])
     for remark in source.remarks:
         outputs.note(remark)
-    if advice := inputs.advice(len(source.codes), k):
-        outputs.note(advice)
-    if k is not None:
-        estimator.set_params(verbose=1)  # progress, line by line
-    with outputs.notes.status(f"fitting {len(source.codes)} rows") if k is None else nullcontext():
-        pipeline.fit(source.X, np.array(source.classes)[source.codes])
-    outputs.note(f"{_learned(estimator)}; saved {outputs.save_model(pipeline, model)}")
+    large.check_room(source, [task], 1)
+    if prospect := large.prospect(source, [task], size, 1, predicts=False):
+        outputs.note(prospect)
+    _fit_shown(pipeline, source)
+    saved = outputs.save_model(pipeline, model)
+    outputs.note(f"{_learned(estimator)}; saved {saved}")
+    if any(part.interrupted for part in estimator._estimators):
+        raise KeyboardInterrupt(
+            "interrupted; the model with the best hyperparameters so far is saved: the same command "
+            f"with --start-from {shlex.quote(str(saved))} goes on from there."
+        )
+
+
+def _fit_shown(pipeline: Pipeline, source: Data) -> None:
+    """Fit and show the progress, and then what the fit warns of."""
+    rows = f"fitting {len(source.codes):,} rows"
+    try:
+        with fitting(rows), warnings.catch_warnings(record=True) as told:
+            pipeline.fit(source.X, np.array(source.classes)[source.codes])
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            "interrupted before the search had a result: there is nothing to keep."
+        ) from None
+    for text in (str(warning.message) for warning in told):
+        if not text.startswith("interrupted"):  # which ``fit`` says in the words of the command line
+            outputs.note(f"warning: {text}")
 
 
 @app.command()

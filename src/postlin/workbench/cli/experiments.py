@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import tempfile
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -11,11 +12,20 @@ import numpy as np
 import typer
 
 from postlin import datasets
-from postlin.workbench.cli import inputs, outputs, tables
+from postlin.workbench.cli import inputs, large, outputs, tables
+from postlin.workbench.cli.progress import Folds, fitting
 from postlin.workbench.cli.reading import Spelling
 from postlin.workbench.evaluation.comparison import conclude
 from postlin.workbench.evaluation.explanation import explain
-from postlin.workbench.evaluation.folds import Data, Results, Store, Task, run
+from postlin.workbench.evaluation.folds import (
+    Data,
+    EvaluationInterruptedError,
+    Results,
+    Store,
+    Task,
+    fingerprint,
+    run,
+)
 from postlin.workbench.evaluation.methods import (
     DEFAULT_METHODS,
     LIKELIHOODS,
@@ -54,7 +64,9 @@ def evaluate(
     multi_class: Annotated[
         str, typer.Option(help=f"Some, separated by commas, of {inputs.MULTI_CLASS_HELP}")
     ] = "one_vs_rest",
-    n_neighbors: inputs.Neighbours = None,
+    n_neighbors: large.Neighbours = None,
+    inducing: large.Inducing = None,
+    device: large.Device = None,
     folds: Annotated[int, typer.Option(min=2, help="Number of folds of the cross-validation.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of the shuffle that makes the folds.")] = 0,
     scaling: tables.ScaleBy = None,
@@ -85,11 +97,11 @@ def evaluate(
     about = tables.Options(spelling, impute, drop, ids, categorical, numeric, scaling)
     source = tables.read_data(data, target, about, partial(_check_folds, folds=folds))
     rows = len(source.codes)
-    k = inputs.neighbours(n_neighbors, rows - -(-rows // folds))
+    size = large.large(n_neighbors, inducing, device, rows - -(-rows // folds))
     wanted, baselines = inputs.with_baselines(methods)
     chosen = []
     if wanted != "":
-        chosen = inputs.choices(wanted, likelihoods, multi_class, len(source.classes), k)
+        chosen = inputs.choices(wanted, likelihoods, multi_class, len(source.classes), size.option)
     tasks = [
         Task(
             source.name,
@@ -100,8 +112,8 @@ def evaluate(
             fold,
             folds,
             multi_class=way,
-            n_neighbors=k if likelihood else None,
             verify=(verify or None) if likelihood else None,
+            **(size._asdict() if likelihood else {}),
         )
         for method, likelihood, way in (*chosen, *baselines)
         for fold in range(folds)
@@ -109,15 +121,16 @@ def evaluate(
     _try_to_write(out)
     for remark in source.remarks:
         outputs.note(remark)
-    if advice := inputs.advice(rows, k):
-        outputs.note(advice)
+    large.check_room(source, tasks, jobs if dask is None else 1)
+    if prospect := large.prospect(source, tasks, size, jobs, predicts=True):
+        outputs.note(prospect)
     results, summaries, failures = _run(source.name, {source.name: source}, tasks, jobs, dask, out)
     conclusion = conclude(source, results)
     outputs.print_conclusion(source, folds, conclusion, summaries)
     if out:
         outputs.write_results(out, summaries)
         best = {task: one for task, one in results.items() if cell_of(task) == conclusion.best}
-        with outputs.notes.status("looking at the features"):
+        with fitting("looking at the features"):
             explanation = explain(source, best, jobs) if conclusion.best.method != "majority" else None
         origin = sections.Origin(
             shlex.join(["postlin", *sys.argv[1:]]),
@@ -142,8 +155,12 @@ def _run(
 ) -> tuple[Results, dict[Cell, Summary], list[str]]:
     """Run the folds that the folder does not hold yet, summarise all of them, and say which failed."""
     store = Store(out / _STORE if out else None)
-    with outputs.progress(what) as report:
-        results = run(data, tasks, store, jobs=jobs, dask=dask, report=report)
+    folds = Folds(data, jobs)
+    try:
+        with folds.shown(what) as report:
+            results = run(data, tasks, store, jobs=jobs, dask=dask, report=report, board=folds.make)
+    except EvaluationInterruptedError as stop:
+        raise KeyboardInterrupt(_kept(what, data, stop.results, len(tasks), out)) from None
     for problem in store.problems:
         outputs.note(problem)
     failures = [
@@ -154,6 +171,29 @@ def _run(
     for failure in failures:
         outputs.note(failure)
     return results, {cell: summarise(part) for cell, part in group(results).items()}, failures
+
+
+def _kept(what: str, data: dict[str, Data], results: Results, total: int, out: Path | None) -> str:
+    """Show the scores of the finished folds, keep these, and say where and how to go on."""
+    if not results:
+        return "interrupted before the first fold ended: there is nothing to keep."
+    scores = {cell: summarise(part) for cell, part in group(results).items()}
+    rows = [
+        [cell.data, spoken(cell), str(s.folds), f"{s.error.mean:.4f}", f"{s.nlpd.mean:.4f}"]
+        for cell, s in scores.items()
+    ]
+    header = ["data", "method", "finished folds", "error", "log-loss"]
+    outputs.print_table(f"{what}, as far as it went", header, rows)
+    folder = out
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="postlin-"))
+        store = Store(folder / _STORE)
+        for task, result in results.items():
+            store.add(fingerprint(data[task.data], task), task, result)
+    return (
+        f"interrupted; {len(results)} of {total} folds are kept in {str(folder / _STORE)!r}: the same "
+        f"command with --out {shlex.quote(str(folder))} goes on from there."
+    )
 
 
 def _check_folds(data: Data, folds: int) -> None:

@@ -26,8 +26,6 @@ from postlin.workbench.evaluation.methods import (
 
 #: The most bytes of a line of a CSV file, and the most characters of a name in a message.
 _LONGEST_LINE, _LONGEST_NAME = 2**24, 80
-#: Rows beyond which neighbours are suggested.
-_MANY_ROWS = 5000
 #: The most names of columns that a message lists.
 _MOST_NAMES = 30
 
@@ -54,13 +52,6 @@ MULTI_CLASS_HELP = (
     "one_vs_rest and one_vs_one, which split many classes into binary problems, and joint, which "
     "treats them in one softmax model."
 )
-Neighbours = Annotated[
-    str | None,
-    typer.Option(
-        "--n-neighbors",
-        help="For large tables: predict every row from so many nearest rows, or 'auto' to choose.",
-    ),
-]
 Jobs = Annotated[int, typer.Option(min=1, help="Number of processes, each with one BLAS thread.")]
 Dask = Annotated[
     str | None, typer.Option(help="Address of a Dask scheduler whose workers replace local processes.")
@@ -84,8 +75,9 @@ def one_sentence() -> Iterator[None]:
         for problem in getattr(error, "problems", (str(error),)):
             sys.stderr.write(f"postlin: {' '.join(problem.split())}\n")
         sys.exit(2)
-    except KeyboardInterrupt:
-        sys.stderr.write("postlin: interrupted; finished folds are kept where --out was given.\n")
+    except KeyboardInterrupt as stop:
+        told = str(stop) or "interrupted; there is nothing to keep."
+        sys.stderr.write(f"postlin: {told}\n")
         sys.exit(130)
 
 
@@ -131,50 +123,26 @@ def with_baselines(methods: str | None) -> tuple[str | None, list[Choice]]:
     return others, [Choice(name, "", None) for name in named if name in BASELINES]
 
 
-def neighbours(text: str | None, rows: int) -> int | str | None:
-    """The number of neighbours that --n-neighbors asks for, "auto", or None for exact inference."""
-    if text is None or text == "auto":
-        return text
-    try:
-        k = int(text)
-    except ValueError:
-        k = 0
-    if not 2 <= k <= rows:
-        raise BadInputError(
-            f"--n-neighbors must be 'auto' or from 2 to {rows:,}, the number of rows, got {text!r}."
-        )
-    return k
-
-
-def advice(rows: int, k: int | str | None) -> str | None:
-    """What to suggest to someone who learns from so many rows by exact inference, if anything."""
-    if k is not None or rows <= _MANY_ROWS:
-        return None
-    return (
-        f"exact inference on {rows:,} rows takes time that grows as their cube: --n-neighbors auto is "
-        "faster, and seldom less accurate."
-    )
-
-
 def choices(
     methods: str | None,
     likelihoods: str | None,
     multi_class: str,
     n_classes: int,
-    k: int | str | None = None,
+    only: str | None = None,
 ) -> list[Choice]:
-    """What the options ask for, given the number of classes and of neighbours.
+    """What the options ask for, given the number of classes.
 
-    The default is PL, EP and CL with probit, and PL alone with neighbours or jointly.
+    The default is PL, EP and CL with probit, and PL alone jointly. ``only`` is an option that parallel
+    methods for two classes alone have; with it the default is PL.
     """
     wanted = parse(multi_class, STRATEGIES, "--multi-class")
-    if k is not None:
+    if only is not None:
         methods = methods or "PL"
         if set(parse(methods, ALL_METHODS, "--methods")) - set(LOCAL_METHODS):
-            raise BadInputError(f"with --n-neighbors the methods are {', '.join(RULES)}.")
+            raise BadInputError(f"with {only} the methods are {', '.join(RULES)}.")
         if n_classes > 2 and "joint" in wanted:
             raise BadInputError(
-                "with --n-neighbors many classes are split into binary problems: use --multi-class "
+                f"with {only} many classes are split into binary problems: use --multi-class "
                 "one_vs_rest or one_vs_one."
             )
     several = [strategy for strategy in STRATEGIES if strategy in wanted]

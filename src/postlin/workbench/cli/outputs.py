@@ -1,4 +1,4 @@
-"""What the command line gives a person: tables and a progress bar in the terminal, and files."""
+"""What the command line gives a person: tables in the terminal, and files."""
 
 import json
 import re
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pandas as pd
 from rich import box
-from rich import progress as bars
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -21,7 +20,7 @@ from postlin._files import reason, try_to_write, write_atomically
 from postlin.estimator.verification import Verification
 from postlin.workbench.cli.inputs import BadInputError, shortened
 from postlin.workbench.evaluation.comparison import Conclusion
-from postlin.workbench.evaluation.folds import Data, Report, Task
+from postlin.workbench.evaluation.folds import Data
 from postlin.workbench.evaluation.scores import COLUMNS, GAPS, Cell, Summary
 from postlin.workbench.report import words
 
@@ -35,24 +34,9 @@ _EXECUTED = set("=+-@\t\r\n'")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
-@contextmanager
-def progress(what: str) -> Iterator[Report]:
-    """Show a bar with the remaining time on standard error; call the result to move it."""
-    times = bars.TimeElapsedColumn(), "left", bars.TimeRemainingColumn()
-    columns = "{task.description}", bars.BarColumn(), bars.MofNCompleteColumn(), *times
-    with bars.Progress(*columns, console=notes, transient=not notes.is_terminal) as bar:
-        handle = bar.add_task(escape(what), total=None)
-
-        def report(done: int, total: int, task: Task | None) -> None:
-            label = f"{task.data} {words.spoken(task)}" if task else what
-            bar.update(handle, completed=done, total=total, description=escape(label))
-
-        yield report
-
-
 def print_table(title: str, header: list[str], rows: list[list[str]], text_columns: int = 2) -> None:
     """Print a table; the first columns hold text and are aligned to the left."""
-    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for k, name in enumerate(header):
         text = k < text_columns
         table.add_column(name, justify="left" if text else "right", no_wrap=not text)

@@ -31,11 +31,6 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether all of the interval lies above zero or below it."""
-        return self.low > 0 or self.high < 0
-
 
 class Mistake(NamedTuple):
     """A held-out row whose most probable class is wrong, with the indices of both classes."""

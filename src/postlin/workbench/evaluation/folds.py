@@ -13,7 +13,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -35,6 +35,7 @@ from postlin.estimator.verifying import check_verifiable
 from postlin.tables.preparation import Preparation
 from postlin.workbench.evaluation.baselines import BASELINES, make_baseline
 from postlin.workbench.evaluation.methods import SMALL_VARIANCE, MultiClass, Protocol, make_classifier
+from postlin.workbench.evaluation.monitor import Board, Desk
 
 #: What a line of a store holds; raised when that changes, so that lines of earlier forms are not used.
 _FORMAT = 2
@@ -88,6 +89,8 @@ class Task:
     paper_folds: bool = False
     multi_class: MultiClass | None = None  # None for two classes
     n_neighbors: int | str | None = None  # None for exact inference
+    inducing: int | None = None  # the number of inducing points; None for exact inference
+    device: str | None = None  # where matrices are; None for the CPU
     verify: bool | None = None  # whether the fit is compared with the exact posterior; None for no
 
     def as_dict(self) -> dict[str, object]:
@@ -119,6 +122,14 @@ class FoldResult:
 Results = dict[Task, FoldResult]
 #: What is called with the numbers of finished and of all tasks, and with the task that has just ended.
 Report = Callable[[int, int, Task | None], object]
+
+
+class EvaluationInterruptedError(KeyboardInterrupt):
+    """Ctrl-C ended an evaluation; ``results`` are those of the folds that were finished."""
+
+    def __init__(self, results: Results) -> None:
+        super().__init__()
+        self.results = results
 
 
 def paper_folds(n: int, k: int, seed: int) -> list[np.ndarray]:
@@ -178,7 +189,7 @@ def make_model(task: Task) -> Any:
     if task.method in BASELINES:
         return make_baseline(task.method)
     settings = task.protocol, task.small_variance, task.multi_class, task.n_neighbors
-    return make_classifier(task.method, task.likelihood, *settings)
+    return make_classifier(task.method, task.likelihood, *settings, task.inducing, task.device)
 
 
 def _learned(model: GPClassifier, X: Array, task: Task) -> dict[str, Any]:
@@ -300,43 +311,60 @@ def run(
     jobs: int = 1,
     dask: str | None = None,
     report: Report = lambda done, total, task: None,
+    board: Callable[[list[Task]], Board] | None = None,
 ) -> Results:
     """The results of all tasks, in their order; those in the store are not computed again.
 
-    ``dask`` is the address of a scheduler whose workers are used in place of local processes. Failed
-    tasks have no result, but a reason in ``store.failures``; if all fail, the first failure is raised.
+    ``dask`` is the address of a scheduler whose workers are used in place of local processes. On the
+    ``board``, which is made for the tasks that are to be computed, all of them report. Failed tasks
+    have no result, but a reason in ``store.failures``; if all fail, the first failure is raised.
     """
     keys = {task: fingerprint(data[task.data], task) for task in tasks}
     results = {task: stored for task in tasks if (stored := store.get(keys[task])) is not None}
     waiting = [task for task in tasks if task not in results]
     report(len(results), len(tasks), None)
+    shown = board(waiting) if board is not None and waiting else None
     with ExitStack() as stack:
+        if shown is not None:
+            stack.callback(shown.close)
         if dask is not None:
             stack.enter_context(_client(dask))
         backend = {"n_jobs": jobs, "inner_max_num_threads": 1} if dask is None else {}
         stack.enter_context(parallel_config("loky" if dask is None else "dask", **backend))
         finished = Parallel(return_as="generator_unordered")(
-            delayed(_run_on_one_thread)(data[task.data], task) for task in waiting
+            delayed(_run_on_one_thread)(data[task.data], task, shown and shown.desk(task))
+            for task in waiting
         )
-        for task, result in finished:
-            if isinstance(result, FoldResult):
-                store.add(keys[task], task, result)
-                results[task] = result
-            else:
-                store.failures[task] = result
-            report(len(results) + len(store.failures), len(tasks), task)
+        try:
+            for task, result, seconds in finished:
+                if shown is not None:
+                    shown.ended(task, seconds)
+                if isinstance(result, FoldResult):
+                    store.add(keys[task], task, result)
+                    results[task] = result
+                else:
+                    store.failures[task] = result
+                report(len(results) + len(store.failures), len(tasks), task)
+        except KeyboardInterrupt:
+            known = {task: results[task] for task in tasks if task in results}
+            raise EvaluationInterruptedError(known) from None
     if store.failures and not results:
         raise ValueError(next(iter(store.failures.values())))
     return {task: results[task] for task in tasks if task in results}
 
 
-def _run_on_one_thread(data: Data, task: Task) -> tuple[Task, FoldResult | str]:
+def _run_on_one_thread(
+    data: Data, task: Task, desk: Desk | None
+) -> tuple[Task, FoldResult | str, float]:
     """The result of a task, or why there is none: one method may fail where another does not."""
-    with threadpool_limits(1, user_api="blas"):
+    began = time.perf_counter()
+    with threadpool_limits(1, user_api="blas"), nullcontext() if desk is None else desk.reported():
+        found: FoldResult | str
         try:
-            return task, run_fold(data, task)
+            found = run_fold(data, task)
         except (ValueError, ArithmeticError, MemoryError) as error:
-            return task, " ".join(str(error).split()) or type(error).__name__
+            found = " ".join(str(error).split()) or type(error).__name__
+    return task, found, time.perf_counter() - began
 
 
 def _client(address: str) -> AbstractContextManager[object]:

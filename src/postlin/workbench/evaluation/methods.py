@@ -49,6 +49,8 @@ def make_classifier(
     small_variance: float = SMALL_VARIANCE,
     multi_class: MultiClass | None = None,
     n_neighbors: int | str | None = None,
+    inducing: int | None = None,
+    device: str | None = None,
 ) -> GPClassifier:
     """An unfitted classifier for a method and a likelihood; ``fit`` learns its hyperparameters.
 
@@ -56,7 +58,7 @@ def make_classifier(
     evidence by quadrature, replaces EP's negative site variances by ``small_variance`` and optimises
     by BFGS with finite differences. ``multi_class`` is None for two classes; with ``"joint"`` the
     likelihood is softmax. With ``n_neighbors`` every row is predicted from its nearest rows, on top of
-    inducing points where these help.
+    inducing points where these help, or of so many; with ``inducing`` alone from inducing points.
     """
     paper = protocol == "paper"
     rule = _rule(method, small_variance if paper else None)
@@ -68,13 +70,21 @@ def make_classifier(
             inference=rule,
             multi_class=multi_class or "one_vs_rest",
             n_neighbors=n_neighbors,
-            inducing="auto",
+            inducing="auto" if inducing is None else inducing,
             random_state=0,
+            device=device,
         )
     schedule = Sequential if method.startswith("S") else Parallel
     if not paper:
-        way = multi_class or "one_vs_rest"
-        return GPClassifier(likelihood=likelihood, inference=rule, schedule=schedule(), multi_class=way)
+        return GPClassifier(
+            likelihood=likelihood,
+            inference=rule,
+            schedule=schedule(),
+            multi_class=multi_class or "one_vs_rest",
+            inducing=inducing,
+            random_state=None if inducing is None else 0,
+            device=device,
+        )
     return GPClassifier(
         default_kernel(),  # which starts at a length scale of one, for the paper's whitened features
         likelihood=_PAPER_LIKELIHOODS[likelihood],

@@ -89,8 +89,8 @@ def _answers(data: Data, conclusion: Conclusion) -> list[Answer]:
         rule = f"A Gaussian process by {words.RULES[best.method]}, {SHORT[best.likelihood]} likelihood."
         about = f"{rule} {about}"
     baselines = [cell for cell in conclusion.excess if cell.method in BASELINES]
-    beaten = [cell for cell in baselines if conclusion.excess[cell].excludes_zero]
-    against = f"Clearly better than {len(beaten)} of {count(len(baselines), 'baseline')}"
+    beaten = [cell for cell in baselines if conclusion.excess[cell].low > 0]
+    against = f"Better than {len(beaten)} of {count(len(baselines), 'baseline')}"
     if best.method in BASELINES:
         against = "A baseline is not beaten"
     elif not baselines:

@@ -74,6 +74,15 @@ def called(label: str) -> str:
     return f"‘{short(label, _LONGEST)}’"
 
 
+def seconds_of(value: float) -> str:
+    """Return seconds in four or five letters.
+
+    >>> seconds_of(0.1234), seconds_of(12.34), seconds_of(1234.5)
+    ('0.12', '12.3', '1234')
+    """
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
 def excess_of(interval: Interval) -> str:
     """Return a difference and its interval, such as '+0.014 [-0.003, 0.031]'."""
     if interval.low == interval.high:
@@ -92,7 +101,7 @@ def score_rows(
             with_error(summaries[cell].nlpd),
             excess_of(conclusion.excess[cell]) if cell in conclusion.excess else "–",
             percent(conclusion.predictions[cell].error.mean),
-            f"{summaries[cell].seconds.mean:.2f}",
+            seconds_of(summaries[cell].seconds.mean),
         ]
         for cell in conclusion.ranking
     ]
@@ -112,16 +121,20 @@ def quality(conclusion: Conclusion) -> str:
 
 
 def standing(conclusion: Conclusion) -> list[str]:
-    """Return sentences on which methods the best one is clearly better than, and which not."""
+    """Return sentences on the methods from which the best one can be told, and on the others."""
     names = names_of(conclusion.ranking)
-    clearly = [cell for cell, excess in conclusion.excess.items() if excess.excludes_zero]
-    others = [cell for cell in conclusion.excess if cell not in clearly]
+    clearly = [cell for cell, excess in conclusion.excess.items() if excess.low > 0]
+    failed = [cell for cell, excess in conclusion.excess.items() if excess.high < 0]
+    others = [cell for cell in conclusion.excess if cell not in (*clearly, *failed)]
     sentences = []
     if clearly:
-        above = [f"{names[c]} ({conclusion.excess[c].mean:+.3f})" for c in clearly]
-        sentences.append(f"Clearly better than {listing(_first(above))}.")
+        above = [f"{names[c]} (by {conclusion.excess[c].mean:.3f})" for c in clearly]
+        sentences.append(f"With 95 % confidence better than {listing(_first(above))}.")
     if others:
         sentences.append(f"No clear difference from {listing(_first([names[c] for c in others]))}.")
+    if failed:
+        better = listing(_first([names[c] for c in failed]))
+        sentences.append(f"Worse than {better} on the folds that did not fail there.")
     if not any(cell.method in BASELINES for cell in conclusion.ranking):
         sentences.append(f"No baseline was asked for: add {', '.join(BASELINES)} to --methods.")
     return sentences

@@ -18,6 +18,8 @@ EVERY = 9.0
 _MORE = 2
 #: The part of the time spent that is left, at least, where nothing else is known.
 _AT_LEAST = 0.2
+#: A search that takes this part of the time that is left is the main one.
+_MOST = 0.5
 #: The latest evaluations, whose mean duration is that of the next ones.
 _LATEST = 4
 
@@ -70,15 +72,22 @@ def _two(number: int, base: int, unit: str, smaller: str) -> str:
     return f"{whole} {unit}" + (f" {rest} {smaller}" if rest else "")
 
 
-class _Search:
+class Sought:
     """One search: its evaluations, and how many are still to come."""
 
-    def __init__(self, costs: Costs, now: float) -> None:
-        self.costs, self.ends = costs, [now]  # with the beginning
+    def __init__(self, costs: Costs, clock: Callable[[], float]) -> None:
+        self.costs, self._clock = costs, clock
+        self.ends = [clock()]  # with the beginning
         self.latest = ""
+
+    def evaluated(self, log_evidence: float) -> None:
+        """The search has evaluated the evidence once more."""
+        self.latest = f"log evidence {log_evidence:.2f}"
+        self.ends.append(self._clock())
 
     @property
     def done(self) -> int:
+        """The number of evaluations."""
         return len(self.ends) - 1
 
     def left(self, now: float) -> float:
@@ -109,8 +118,8 @@ class Progress:
         self._problems, self._finished, self._name = 1, 0, ""
         self._at_once = 1
         self._each: float | None = None  # the seconds that each problem was expected to take
-        self._search: _Search | None = None
-        self._words = ""
+        self._search: Sought | None = None
+        self._words = self._after = ""
         self._ends: float | None = None  # when the present problem was expected to end
 
     def problems(self, number: int, at_once: int = 1, each: float | None = None) -> None:
@@ -120,30 +129,32 @@ class Progress:
 
     def problem(self, name: str) -> None:
         """The next problem begins."""
-        self._name, self._search, self._words, self._ends = name, None, "", None
+        self._name, self._search, self._ends = name, None, None
+        self._words = self._after = ""
 
     def finished(self) -> None:
         """A problem has ended."""
         self._finished += 1
         self._problem_began = self._clock()
-        self._search, self._words, self._ends = None, "", None
+        self._search, self._ends = None, None
+        self._words = self._after = ""
 
-    def search(self, costs: Costs) -> None:
-        """A search begins."""
-        self._search = _Search(costs, self._clock())
+    def search(self, costs: Costs) -> Sought:
+        """A search begins; the result is told of its evaluations.
 
-    def evaluated(self, log_evidence: float) -> None:
-        """The present search has evaluated the evidence once more."""
-        if self._search is not None:
-            self._search.latest = f"log evidence {log_evidence:.2f}"
-            self._search.ends.append(self._clock())
+        If it takes most of the time that was expected for the problem, its own estimate is better.
+        """
+        if self._ends is not None and costs.seconds >= _MOST * (self._ends - self._clock()):
+            self._ends = None
+        self._search, self._after = Sought(costs, self._clock), ""
+        return self._search
 
     def searched(self, words: str) -> None:
         """The present search has ended, and this comes next, which takes an evaluation at most."""
         search, now = self._search, self._clock()
         if search is not None and search.done and self._ends is None:
             self._ends = now + search.ends[-1] - search.ends[-2]
-        self._search, self._words = None, words
+        self._search, self._after = None, words
 
     def say(self, words: str, left: float | None = None) -> None:
         """What happens outside of searches, and how many seconds the present problem will take."""
@@ -165,8 +176,7 @@ class Progress:
                 parts.append(f"{self._finished} of {self._problems} problems solved")
             else:
                 parts.append(f"problem {number} of {self._problems}{name}")
-        if self._words:
-            parts.append(self._words)
+        parts += [words for words in (self._words, self._after) if words]
         search = self._search
         if search is not None:
             number, expected = search.done + 1, search.costs.evaluations
