@@ -155,7 +155,7 @@ def _postlin(data: Split, at: Settings) -> Any:
     return model.fit(data.X, data.y)
 
 
-def _limited(objective: Any, theta: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, float]:
+def limited(objective: Any, theta: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, float]:
     """L-BFGS-B, which for thousands of parameters would go on for long."""
     found = minimize(
         objective, theta, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxfun": EVALUATIONS}
@@ -175,7 +175,7 @@ def _postlin_of_few(data: Split, at: Settings, **options: Any) -> Any:
 
 
 def _postlin_moved(data: Split, at: Settings) -> Any:
-    return _postlin_of_few(data, at, learn_inducing=True, optimizer=_limited)
+    return _postlin_of_few(data, at, learn_inducing=True, optimizer=limited)
 
 
 def _logistic(data: Split, at: Settings) -> Any:

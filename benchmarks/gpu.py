@@ -1,12 +1,12 @@
-"""Exact inference on a GPU: time, memory, and agreement with the CPU.
+"""Inference on a GPU, exact and with inducing points: time, memory, and agreement with the CPU.
 
 Needs NumPy, SciPy, scikit-learn and PyTorch with CUDA; CuPy is tried where it is installed.
 
-    python benchmarks/gpu.py --out gpu.md                  # everything, in three minutes
+    python benchmarks/gpu.py --out gpu.md                  # everything
     python benchmarks/gpu.py --sizes 8000 --parts race     # one part
 
-The data are those of the other benchmarks (d = 8), the kernel is the paper's, with σ² = 30 and ℓ = 3.7
-for evaluations. Every part prints as it goes, and one that fails does not stop the others.
+The parts about inducing points are in inducing.py. The data of the others are those of all benchmarks
+(d = 8), the kernel is the paper's, with σ² = 30 and ℓ = 3.7 for evaluations. Every part prints as it goes, and one that fails does not stop the others.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
+import inducing
 import numpy as np
 import scipy
 import sklearn
@@ -31,7 +32,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 import postlin
 from postlin.inference.result import EXACT
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.models import Model
+from postlin.learning.models import ExactModel
 from postlin.likelihoods import Probit
 from postlin.linalg.arrays import HOST, place_of
 from postlin.rules import REGISTRY as RULES
@@ -110,16 +111,15 @@ def hyperparameters(scale=1.0):
 
 
 def model_of(X, y, place, rule="pl"):
-    return Model(X, y, RULES[rule](), Parallel(), 1e-8, 100, place=None if place is HOST else place)
+    return ExactModel(X, y, RULES[rule](), Parallel(), 1e-8, 100, place=place)
 
 
 def evaluate(model, at, start=None):
     """Log evidence, gradient, sites and factorisations."""
     fitted = model.infer(at, start)
     value, gradient = fitted.value_and_gradient(EXACT)
-    found = fitted.approximation
-    assert found.converged, f"not converged: residual {found.residual}"
-    return value, gradient, found.sites, found.n_factorisations
+    assert fitted.converged, f"not converged: residual {fitted.residual}"
+    return value, gradient, fitted.start, fitted.record.n_factorisations
 
 
 # --- parts
@@ -267,13 +267,16 @@ TITLES = {
     "race": "Comparison with the CPU of the same machine",
     "evaluations": "Evidence with gradient, and predictions",
     "whole_fit": "A fit with hyperparameters",
+    **inducing.TITLES,
 }
-PARTS = (machine, agreement, with_cupy, race, evaluations, whole_fit)
+PARTS = (machine, agreement, with_cupy, race, evaluations, whole_fit, *inducing.PARTS)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[20_000, 50_000])
+    parser.add_argument("--rows", type=int, default=581_012, help="of Covertype, for inducing points")
+    parser.add_argument("--points", type=int, default=2048, help="the number of inducing points")
     parser.add_argument("--out", help="a Markdown file for the figures")
     parser.add_argument(
         "--device", default="cuda", help='"cuda", or "cpu" to try the script with PyTorch'
@@ -287,7 +290,7 @@ def main():
             continue
         report.say(f"\n## {TITLES[part.__name__]}\n")
         try:
-            part(report, device, options.sizes)
+            part(report, device, options if part in inducing.PARTS else options.sizes)
         except Exception:
             traceback.print_exc()
             report.say(f"FAILED: {traceback.format_exc().splitlines()[-1]}")

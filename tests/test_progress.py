@@ -90,6 +90,24 @@ def test_a_search_is_estimated_before_and_after_its_evaluations():
     assert progress.status().left > 0
 
 
+def test_a_small_search_that_comes_first_does_not_hide_what_follows():
+    clock = Clock()
+    progress = Progress(clock)
+    progress.say("", 600.0)
+    small = progress.search(Costs(4, 5.0, 5.0))
+    for _ in range(4):
+        clock.now += 5
+        small.evaluated(-1.0)
+    assert progress.status().left == pytest.approx(580.0)
+    progress.search(Costs(6, 40.0, 30.0))
+    assert progress.status().left == pytest.approx(580.0)  # it is short, and another will follow
+    main = progress.search(Costs(6, 100.0, 60.0))
+    assert progress.status().left == pytest.approx(400.0)  # what it takes is known better now
+    clock.now += 50
+    main.evaluated(-1.0)
+    assert progress.status().left == pytest.approx(5 * 30.0)
+
+
 def test_problems_to_come_take_as_long_as_those_that_have_ended():
     clock = Clock()
     progress = Progress(clock)

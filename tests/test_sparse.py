@@ -328,7 +328,7 @@ class TestLearning:
         class Interrupted(ArrayRows):
             def total(self, share):
                 calls.append(self.n)
-                if len([n for n in calls if (n == 699) == (when == "fine")]) == 30:
+                if len([n for n in calls if (n == 699) == (when == "fine")]) == 45:
                     raise KeyboardInterrupt
                 return super().total(share)
 

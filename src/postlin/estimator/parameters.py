@@ -359,11 +359,6 @@ def _local(model: Parameters, kernel: Kernel) -> LocalPlan:
 
 def _check_sparse(model: Parameters, kernel: Kernel) -> None:
     """Raise ``ValueError`` for options that only exact inference has."""
-    if model.device not in (None, "cpu"):
-        raise ValueError(
-            f"inference with inducing points runs on the CPU, got device={model.device!r}: leave "
-            "device out, or use exact inference there."
-        )
     _check_unlike_exact(model, kernel, "inducing points")
 
 

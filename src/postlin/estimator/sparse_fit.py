@@ -15,8 +15,10 @@ from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.sparse_model import SparseModel
 from postlin.learning.training import Training
 from postlin.likelihoods import BinaryLikelihood
+from postlin.linalg.arrays import HOST
 from postlin.linalg.threads import blas_threads
 from postlin.streaming.chunks import CHUNK
+from postlin.streaming.placed import PlacedRows
 from postlin.streaming.views import SourceRows
 
 
@@ -52,7 +54,7 @@ class SparseFit(BinaryFit):
 
     def __getstate__(self) -> dict[str, object]:
         model = {f.name: getattr(self.model, f.name) for f in fields(SparseModel)}
-        alone = SparseModel(**model | {"rows": None, "after_pass": None})
+        alone = SparseModel(**model | {"rows": None, "after_pass": None, "place": HOST})
         return super().__getstate__() | {"model": alone, "_each": None, "rows": None, "_loo": None}
 
     @property
@@ -124,12 +126,15 @@ class SparseFit(BinaryFit):
         return self._each
 
     def _rows(self) -> SourceRows:
-        if not isinstance(self.model.rows, SourceRows):
+        rows = self.model.rows
+        if isinstance(rows, PlacedRows):
+            rows = rows.rows
+        if not isinstance(rows, SourceRows):
             raise AttributeError(
                 "the rows are no part of a model with inducing points that was saved or sent to "
                 "another process: ask where it was fitted, or fit again."
             )
-        return self.model.rows
+        return rows
 
     @property
     @override

@@ -19,6 +19,7 @@ from postlin.estimator.parameters import Parameters, Plan
 from postlin.estimator.sparse_fit import SparseFit
 from postlin.estimator.strategies import REGISTRY, Strategy
 from postlin.inference.sparse.posterior import State, inducing_points
+from postlin.kernels import check_kernel
 from postlin.learning.checkpoint import Checkpoint, RememberingModel, check_path
 from postlin.learning.coarse import train_sparse
 from postlin.learning.hyperparameters import WithPoints
@@ -27,7 +28,7 @@ from postlin.learning.sampled import train_sampled
 from postlin.learning.sparse_model import TOL, SparseModel
 from postlin.learning.starts import constant_evidence
 from postlin.learning.training import Training, shown_log, train
-from postlin.linalg.arrays import on_host
+from postlin.linalg.arrays import HOST, Place, on_host, place_named, place_of
 from postlin.linalg.threads import blas_threads, threads
 from postlin.streaming import engines, sources, survey, views
 
@@ -47,12 +48,14 @@ class Surveyed:
     engine: engines.Engine
     survey: survey.Survey
     factor: Array | None = None  # the weight of each class; None if all are one
+    place: Place = HOST
 
 
 def read_source(model: Parameters, X: object, y: object, sample_weight: object) -> Surveyed:
     """Make a source of what is passed to ``fit``, and read it for the first time."""
     if model.checkpoint is not None:
         check_path(model.checkpoint)
+    place = place_of(X) if model.device is None else place_named(model.device)
     source = _source(model, X, y, sample_weight)
     engine = engine_for(source, model.n_jobs)
     found = survey.survey(source, engine, seed=0)
@@ -62,7 +65,7 @@ def read_source(model: Parameters, X: object, y: object, sample_weight: object) 
             model.feature_names_in_ = np.array(found.names, dtype=object)
         elif hasattr(model, "feature_names_in_"):
             del model.feature_names_in_
-    return Surveyed(source, engine, found, _class_weights(model.class_weight, found))
+    return Surveyed(source, engine, found, _class_weights(model.class_weight, found), place)
 
 
 def _source(model: Parameters, X: object, y: object, sample_weight: object) -> sources.Source:
@@ -127,6 +130,7 @@ def fit_sparse(
     With a checkpoint all random numbers come from a seed that is kept there.
     """
     assert plan.sparse is not None
+    _check_place(plan, data)
     path = plan.sparse.checkpoint
     checkpoint = None if path is None else Checkpoint(path, fingerprint(plan, data))
     choices = {} if checkpoint is None else checkpoint.choices
@@ -154,6 +158,16 @@ def fit_sparse(
     return strategy(len(classes), fits)
 
 
+def _check_place(plan: Plan, data: Surveyed) -> None:
+    """Raise ``ValueError`` for a kernel or a cluster that cannot be used on a device."""
+    check_kernel(plan.start.kernel, data.place)
+    if not data.place.is_host and not isinstance(data.engine, engines.Threads):
+        raise ValueError(
+            f"the rows are read by Dask's workers, and {data.place} is a device of this process: leave "
+            "device out, or pass arrays, a stream or Parquet files without a Dask client."
+        )
+
+
 def _jobs(
     plan: Plan, data: Surveyed, strategy: type[Strategy], Z: Array, before: Sequence[Fit]
 ) -> list[Job]:
@@ -167,7 +181,7 @@ def _jobs(
         sign[task.rows] = task.labels
         rows = views.SourceRows(data.source, data.engine, views.View(data.survey, sign, data.factor))
         tol, latent = max(plan.tol, TOL), (plan.fold_noise, plan.prior_mean)
-        model = SparseModel(rows, Z, plan.rule, tol, plan.max_iter, *latent)
+        model = SparseModel(rows, Z, plan.rule, tol, plan.max_iter, *latent, place=data.place)
         model.check(plan.start.kernel, learn_points=plan.sparse.learn_inducing)
         earlier = before[k] if len(before) == len(tasks) else None
         jobs.append((task.name, model, earlier, _baseline(data, sign)))

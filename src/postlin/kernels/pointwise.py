@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, WhiteKernel
 
 from postlin.kernels.terms import Blocks, ByTheta, Cross, Term, no_move, term_for
-from postlin.linalg.arrays import Matrix, diagonal, namespace
+from postlin.linalg.arrays import Matrix, diagonal, namespace, row_products
 
 
 class _OneParameter(Term):
@@ -66,4 +66,4 @@ class _DotProduct(_OneParameter):
 
     def diagonal(self, kernel: DotProduct) -> Cross:
         (X, _), offset = self.points.raw, float(kernel.sigma_0**2)
-        return Cross(np.einsum("ij,ij->i", X, X) + offset, self._by_theta(2.0 * offset), no_move)
+        return Cross(row_products(X, X) + offset, self._by_theta(2.0 * offset), no_move)

@@ -50,7 +50,7 @@ class Cross(NamedTuple):
 class Diagonal(NamedTuple):
     """The variance k(x, x) of every row, and the contraction of its derivatives with k̄."""
 
-    k: Array
+    k: Matrix  # a vector
     by_theta: ByTheta
 
 
@@ -87,8 +87,11 @@ class Points:
     @cached_property
     def reach(self) -> Array:
         """The largest distance of a row from that mean, feature by feature."""
-        largest: Array = np.abs(on_host(self.centred[0]).T, order="C").max(axis=1)
-        return largest
+        moved = self.centred[0]
+        if isinstance(moved, np.ndarray):
+            return np.asarray(np.abs(moved.T, order="C").max(axis=1))
+        xp = namespace(moved)
+        return np.asarray(on_host(xp.max(xp.abs(moved), axis=0)))
 
     def panels(self) -> Iterator[tuple[slice, slice]]:
         """The rows and columns of the blocks that cover the lower triangle of a square."""
@@ -331,14 +334,14 @@ def cross_covariance(kernel: Kernel, X: Inputs, new: Inputs, place: Place | None
     return kernel(X, new) if on_cpu else full_cross(kernel, X, new, place).K
 
 
-def diagonal(kernel: Kernel, X: Inputs) -> Diagonal:
+def diagonal(kernel: Kernel, X: Inputs, place: Place | None = None) -> Diagonal:
     """The variances k(x, x) of the rows of X, white noise included, and their derivatives by θ."""
-    found = bind(kernel, X).diagonal(kernel)
-    return Diagonal(found.K if np.ndim(found.K) else np.full(len(X), found.K), found.by_theta)
+    found = bind(kernel, X, place).diagonal(kernel)
+    return Diagonal(_filled(found.K, (len(X),), place or HOST), found.by_theta)
 
 
-def _filled(K: Matrix, shape: tuple[int, int], place: Place) -> Matrix:
-    """K as a matrix, also where it is the number that all entries equal."""
+def _filled(K: Matrix, shape: tuple[int, ...], place: Place) -> Matrix:
+    """K as an array of this shape, also where it is the number that all entries equal."""
     if np.ndim(K):
         return K
     matrix = place.zeros(*shape)

@@ -22,8 +22,9 @@ from postlin.inference.sparse.evidence import SparseApproximation
 from postlin.inference.sparse.posterior import State
 from postlin.inference.sparse.solver import record_of_passes
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.journal_file import FORMAT, SUMS, Content, Step, read, stored, version
+from postlin.learning.journal_file import FORMAT, PLACED, SUMS, Content, Step, read, stored, version
 from postlin.learning.sparse_model import SparseModel
+from postlin.linalg.arrays import on_host
 from postlin.streaming.chunks import Chunk
 from postlin.streaming.views import ArrayRows, Rows
 
@@ -82,10 +83,14 @@ class Journal:
         known, name = self.steps[self._step - 1]["passes"], type(share).__name__
         self._pass += 1
         if self._pass <= len(known) and known[self._pass - 1][0] == name:
-            found: S = SUMS[name](*known[self._pass - 1][1])
+            parts = SUMS[name](*known[self._pass - 1][1])
+            put = share.place.put  # type: ignore[attr-defined]  # every pass of an inference has one
+            on_place = {part: put(getattr(parts, part)) for part in parts._fields if part in PLACED}
+            found: S = parts._replace(**on_place)
             return found
         total = rows.total(share)
-        known[self._pass - 1 :] = [(name, total)]
+        kept = SUMS[name](*map(on_host, total))  # type: ignore[call-overload]  # a tuple of arrays
+        known[self._pass - 1 :] = [(name, kept)]
         self._file.write_now_and_then()
         return total
 
@@ -125,8 +130,9 @@ class Checkpoint:
     def finish(self, names: Iterable[str]) -> None:
         """End the searches of the problems with these names."""
         for name in names:
-            for journal in (name, _coarse(name), _coarse(_coarse(name))):
-                self.journal(journal).finish()
+            for known, journal in self._journals.items():
+                if known == name or known.startswith(_coarse(name)):
+                    journal.finish()
 
     def write_now_and_then(self) -> None:
         """Write the file, unless it was written less than ``EVERY`` seconds ago."""
@@ -161,7 +167,7 @@ class Checkpoint:
 
 
 def _coarse(name: str) -> str:
-    """The name of the journal of a problem's search on a sample, and on a larger one after that."""
+    """The name of the journal of a problem's search on a sample; that on a larger one has it twice."""
     return f"{name}, coarse"
 
 
@@ -194,6 +200,7 @@ class RememberingModel(SparseModel):
     name: str
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._journal = self.checkpoint.journal(self.name)
         self.rows = JournalRows(self.rows, self._journal)
 

@@ -3,9 +3,9 @@
 The time of an evaluation grows with the cube of the number of rows, and a search needs some twenty.
 Halves of the rows, of halves and so on determine the optimum better and better: the first search is on
 the smallest part, and every further one begins at the optimum and with the curvature of that before
-it, so that two to five evaluations on all rows are left. Between two parts the optimum moves about half
-as far as between the two before them (on 75, 150 and 300 rows of digits length scales of 9.7, 14.3 and
-17.5 are best).
+it, so that three to eight evaluations on all rows are left. Between two parts the optimum moves about
+half as far as between the two before them (on 75, 150 and 300 rows of digits length scales of 9.7, 14.3
+and 17.5 are best).
 """
 
 from collections.abc import Callable, Sequence

@@ -35,6 +35,8 @@ SUMS: dict[str, Callable[..., Any]] = {
 }
 #: The parts of these sums that are matrices m × m and vectors of m numbers, for m inducing points.
 _MATRICES, _VECTORS = {"precision", "by_precision", "by_basis"}, {"pull", "by_pull"}
+#: The parts that are where inference computes.
+PLACED = _MATRICES | _VECTORS
 
 
 @dataclass

@@ -19,7 +19,7 @@ from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import LARGE, Model, Path, Start
 from postlin.learning.search import Callback, logger
 from postlin.learning.starts import Guide
-from postlin.learning.training import Training, soft_bounds, train
+from postlin.learning.training import Training, announce, soft_bounds, train
 from postlin.linalg.minimise import Optimizer, Worth, minimise
 
 #: The fewest rows of a part, and the number of parts of the second search.
@@ -143,6 +143,7 @@ def train_in_parts(
     )
     lead = None
     if optimizer == "bfgs" and look_around and curvature is None and len(at.theta):
+        announce(models, len(at.theta))
         lead = _led(models, at, optimizer, starts, guide, {"restarts": restarts, **options})
     if lead is None:
         how: dict[str, Any] = {"restarts": restarts, "look_around": look_around}

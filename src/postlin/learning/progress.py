@@ -18,6 +18,8 @@ EVERY = 9.0
 _MORE = 2
 #: The part of the time spent that is left, at least, where nothing else is known.
 _AT_LEAST = 0.2
+#: A search that takes this part of the time that is left is the main one.
+_MOST = 0.5
 #: The latest evaluations, whose mean duration is that of the next ones.
 _LATEST = 4
 
@@ -117,7 +119,7 @@ class Progress:
         self._at_once = 1
         self._each: float | None = None  # the seconds that each problem was expected to take
         self._search: Sought | None = None
-        self._words = ""
+        self._words = self._after = ""
         self._ends: float | None = None  # when the present problem was expected to end
 
     def problems(self, number: int, at_once: int = 1, each: float | None = None) -> None:
@@ -127,17 +129,24 @@ class Progress:
 
     def problem(self, name: str) -> None:
         """The next problem begins."""
-        self._name, self._search, self._words, self._ends = name, None, "", None
+        self._name, self._search, self._ends = name, None, None
+        self._words = self._after = ""
 
     def finished(self) -> None:
         """A problem has ended."""
         self._finished += 1
         self._problem_began = self._clock()
-        self._search, self._words, self._ends = None, "", None
+        self._search, self._ends = None, None
+        self._words = self._after = ""
 
     def search(self, costs: Costs) -> Sought:
-        """A search begins; the result is told of its evaluations."""
-        self._search = Sought(costs, self._clock)
+        """A search begins; the result is told of its evaluations.
+
+        If it takes most of the time that was expected for the problem, its own estimate is better.
+        """
+        if self._ends is not None and costs.seconds >= _MOST * (self._ends - self._clock()):
+            self._ends = None
+        self._search, self._after = Sought(costs, self._clock), ""
         return self._search
 
     def searched(self, words: str) -> None:
@@ -145,7 +154,7 @@ class Progress:
         search, now = self._search, self._clock()
         if search is not None and search.done and self._ends is None:
             self._ends = now + search.ends[-1] - search.ends[-2]
-        self._search, self._words = None, words
+        self._search, self._after = None, words
 
     def say(self, words: str, left: float | None = None) -> None:
         """What happens outside of searches, and how many seconds the present problem will take."""
@@ -167,8 +176,7 @@ class Progress:
                 parts.append(f"{self._finished} of {self._problems} problems solved")
             else:
                 parts.append(f"problem {number} of {self._problems}{name}")
-        if self._words:
-            parts.append(self._words)
+        parts += [words for words in (self._words, self._after) if words]
         search = self._search
         if search is not None:
             number, expected = search.done + 1, search.costs.evaluations

@@ -22,9 +22,11 @@ from postlin.learning.hyperparameters import Hyperparameters, WithPoints
 from postlin.learning.models import Model
 from postlin.learning.progress import Costs
 from postlin.likelihoods import BinaryLikelihood, WithNoise
+from postlin.linalg.arrays import HOST, Place
 from postlin.linalg.minimise import Worth
 from postlin.rules.binary import Rule
 from postlin.schedules import Parallel
+from postlin.streaming.placed import PlacedRows
 from postlin.streaming.views import ArrayRows, Rows
 
 #: A search with more parameters than this, as with learned inducing points, takes no more evaluations.
@@ -59,6 +61,7 @@ class SparseModel(Model[State]):
     prior_mean: PriorMean = 0.0
     jitter: float = JITTER
     after_pass: AfterPass | None = None
+    place: Place = HOST
 
     schedule = Parallel()  # a pass sets the sites of all rows
     compares_starts: ClassVar[bool] = False
@@ -69,12 +72,30 @@ class SparseModel(Model[State]):
     @override
     def worth(self) -> Worth:
         # slopes are sums over rows with a relative error, so that what counts as flat grows with n
-        return Worth(gain=1e-6, slope=max(_FLAT, _SLOPE_A_ROW * self.rows.times * self.n_rows))
+        return Worth(gain=1e-6, slope=max(_FLAT, _SLOPE_A_ROW * self.stands_for))
 
     @property
     @override
     def n_rows(self) -> int:
         return self.rows.n
+
+    def __post_init__(self) -> None:
+        if not self.place.is_host and isinstance(self.rows, Rows):
+            self.rows = PlacedRows.of(self.rows, self.place, self.Z)
+
+    def __getstate__(self) -> dict[str, object]:
+        """A copy computes in NumPy's memory."""
+        return {name: value for name, value in vars(self).items() if name != "place"}
+
+    @override
+    def forget(self) -> None:
+        if isinstance(self.rows, PlacedRows):
+            self.rows.forget()
+
+    @property
+    def stands_for(self) -> float:
+        """The number of rows that the rows stand for."""
+        return self.rows.stands_for
 
     def on(self, rows: Rows) -> "SparseModel":
         """The same model for other rows."""
@@ -85,7 +106,7 @@ class SparseModel(Model[State]):
         self.rule.check_inducing()
         latent = self.latent_kernel(kernel)
         try:
-            Basis.of(latent, self.Z, self.jitter)
+            Basis.of(latent, self.Z, self.jitter, self.place)
         except (TypeError, ValueError, NotPositiveDefiniteError) as error:
             raise ValueError(
                 f"the kernel {shown(kernel)} cannot use these inducing points: {error}"
@@ -108,7 +129,8 @@ class SparseModel(Model[State]):
     def _prior(self, at: Hyperparameters) -> tuple[Basis, Method, WhiteSplit | None]:
         """The basis and the method at these hyperparameters, and how the kernel was split."""
         split = split_white(at.kernel) if self.fold_noise else None
-        basis = Basis.of(split.smooth if split else at.kernel, self.points_at(at), self.jitter)
+        kernel = split.smooth if split else at.kernel
+        basis = Basis.of(kernel, self.points_at(at), self.jitter, self.place)
         likelihood = WithNoise(at.likelihood, split.noise) if split else at.likelihood
         return basis, Method(likelihood, self.rule, self.prior_mean), split
 
@@ -136,7 +158,9 @@ class SparseModel(Model[State]):
                 break
             start, tol = found.state, max(self.tol, _FINER * tol)
         posterior = found.posterior
-        value = 0.5 * posterior.h @ posterior.h - posterior.factor.log_determinant + evidence.value
+        value = (
+            0.5 * float(posterior.h @ posterior.h) - posterior.factor.log_determinant + evidence.value
+        )
         record = record_of_passes(converged, found.size, residuals, found.unsolved)
         differentiate = partial(_differentiate, at, self.rows, split, evidence)
         return SparseApproximation(
@@ -153,7 +177,10 @@ class SparseModel(Model[State]):
         improper: int = 0,
     ) -> SparseApproximation:
         basis, method, _ = self._prior(at)
-        state = State.prior(basis) if kept is None else State(*kept, basis.factor.L)
+        state = State.prior(basis)
+        if kept is not None:
+            B, b = map(self.place.put, kept)
+            state = State(B, b, basis.factor.L)
         posterior = SparsePosterior.of(basis, state)
         return SparseApproximation(
             record, posterior, state, method, log_evidence, improper, _not_differentiable

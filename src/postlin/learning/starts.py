@@ -6,6 +6,7 @@ matrix is constant. The evidence is flat there, and a search would end at once.
 
 import logging
 from collections.abc import Iterable
+from copy import copy
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
@@ -83,6 +84,12 @@ class Guide:
         self.rows = self.others[spaced(len(self.others), _ROWS)]
         self.deviations = deviations
         self.baseline = sum(baselines)
+
+    def scaled(self, times: float) -> "Guide":
+        """The guide for rows that stand for so many times fewer."""
+        smaller = copy(self)
+        smaller.baseline = self.baseline / times
+        return smaller
 
     def informs(self, theta: Array) -> bool:
         """Whether the kernel at theta is far from both a diagonal and a constant matrix."""

@@ -13,7 +13,7 @@ from postlin.inference.result import Approximation
 from postlin.learning.forecast import LED
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import BoundARDPrior, Hyperprior
-from postlin.learning.models import Model, Path, Start
+from postlin.learning.models import LARGE, Model, Path, Start
 from postlin.learning.progress import Costs, Sought, watched
 from postlin.learning.search import LOOSEST, Callback, Search, logger
 from postlin.learning.starts import Guide
@@ -324,9 +324,10 @@ def train(
         narrow = climb.narrow()
         found = climb.best
     except KeyboardInterrupt:
-        if not keep_on_interrupt or not search.path:
+        if not keep_on_interrupt or not (search.path or is_led):
             raise
-        found, interrupted, narrow = Minimum(search.best(), np.nan, None), True, ()
+        best = search.best() if search.path else at.theta  # where searches before this one ended
+        found, interrupted, narrow = Minimum(best, np.nan, None), True, ()
     stopped = "interrupted, " if interrupted else ""
     watched().searched(f"{stopped}inference at the best hyperparameters")
     fits, there = search.at(found.x), at.at(found.x)
@@ -348,6 +349,16 @@ def train(
         rivals=() if interrupted else climb.rivals(),
         search=search,
     )
+
+
+def announce(models: Sequence[Model[Start]], n_parameters: int) -> None:
+    """Tell those who watch how long all the searches of a problem may take."""
+    progress = watched()
+    if progress.is_shown:
+        costs = models[0].costs(n_parameters)
+        if models[0].n_rows >= LARGE:  # where searches on parts of the rows come first
+            costs = costs._replace(evaluations=min(costs.evaluations, LED + 1))
+        progress.say("", len(models) * costs.seconds)
 
 
 def _announced(

@@ -222,6 +222,13 @@ def column_products(A: Matrix, B: Matrix) -> Matrix:
     return namespace(A).sum(A * B, axis=0)
 
 
+def row_products(A: Matrix, B: Matrix) -> Matrix:
+    """Σⱼ Aᵢⱼ Bᵢⱼ for every i."""
+    if isinstance(A, np.ndarray):
+        return np.einsum("ij,ij->i", A, B)
+    return namespace(A).sum(A * B, axis=1)
+
+
 def inner_product(A: Matrix, B: Matrix) -> float:
     """Σᵢⱼ Aᵢⱼ Bᵢⱼ."""
     if isinstance(A, np.ndarray):
@@ -317,3 +324,34 @@ def solve_lower(L: Matrix, X: Matrix, *, transposed: bool = False) -> Matrix:
         cupyx = import_module("cupyx.scipy.linalg")
         return cupyx.solve_triangular(L, X, lower=True, trans=int(transposed))
     return namespace(L).linalg.solve(L.T if transposed else L, X)
+
+
+def all_finite(*parts: Matrix) -> bool:
+    """Whether no entry of any array is NaN or infinite."""
+    return all(bool(namespace(part).all(namespace(part).isfinite(part))) for part in parts)
+
+
+def norm(A: Matrix) -> float:
+    """The root of the sum of squares of all entries."""
+    if isinstance(A, np.ndarray):
+        return float(np.linalg.norm(A))
+    return float(np.sqrt(float(namespace(A).sum(A * A))))
+
+
+def least_squares(A: Matrix, b: Matrix, rcond: float) -> Array:
+    """The smallest x with the least |A x − b|, a few numbers in NumPy, for a tall matrix A."""
+    if not isinstance(A, np.ndarray):
+        Q, R = namespace(A).linalg.qr(A)
+        A, b = on_host(R), on_host(Q.T @ b)
+    return np.asarray(np.linalg.lstsq(A, b, rcond=rcond)[0], float)
+
+
+def is_definite(A: Matrix) -> bool:
+    """Whether a symmetric matrix is positive definite."""
+    if library(A) == "torch":
+        return not bool(namespace(A).linalg.cholesky_ex(A)[1])
+    try:
+        plain_cholesky(A)
+    except np.linalg.LinAlgError:
+        return False
+    return True

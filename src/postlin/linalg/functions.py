@@ -41,6 +41,7 @@ def _numpy() -> SimpleNamespace:
         **{name: getattr(np, name) for name in f"{names} where zeros_like".split()},
         **{name: getattr(special, name) for name in _SPECIAL},
         any=lambda x: x.any(),
+        arange=lambda n, like: np.arange(n),
         asarray=np.asarray,
         broadcast_arrays=np.broadcast_arrays,
         # ``np.clip`` takes twice the time for few numbers
@@ -78,6 +79,11 @@ class _Elsewhere:
     def any(x: Any) -> bool:
         """Whether any entry is true, which waits for the device."""
         return bool(place_of(x).xp.any(x))
+
+    @staticmethod
+    def arange(n: int, like: Any) -> Any:
+        """The numbers from 0 to n − 1, where others are."""
+        return place_of(like).give(np.arange(n))
 
     @staticmethod
     def give(values: np.ndarray, like: Any) -> Any:

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, solve_triangular
+from scipy.linalg import blas, lapack, solve_triangular
 
 from postlin._typing import Array, cached_property
 from postlin.exceptions import NotPositiveDefiniteError
@@ -85,6 +85,8 @@ def inverted(L: Array) -> Array:
 
 #: The numbers of columns and of rows that are solved for at a time, which fit the cache.
 _BLOCK, _ROWS = 64, 1024
+#: The number of columns on a device, where few large products are fast.
+_WIDE = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,42 +97,67 @@ class Triangle:
     meanwhile, unlike SciPy's triangular solves, and are twice as fast on a chunk of rows.
     """
 
-    L: Array
+    L: Matrix
+
+    @classmethod
+    def of(cls, A: Matrix) -> "Triangle":
+        """The Cholesky factor of a matrix; ``NotPositiveDefiniteError`` if it has none."""
+        if isinstance(A, np.ndarray):
+            L, failed = lapack.dpotrf(A, lower=1, clean=1)
+        else:
+            L, failed = arrays.cholesky(A)
+        if failed:
+            raise NotPositiveDefiniteError("a matrix is not positive definite.")
+        return cls(L)
 
     @cached_property
-    def inverse(self) -> Array:
+    def inverse(self) -> Matrix:
         """L⁻¹."""
-        return np.asarray(solve_triangular(self.L, np.eye(len(self.L)), lower=True), float)
+        return self._inverted(slice(0, len(self.L)))
 
     @property
     def log_determinant(self) -> float:
         """log |L|."""
-        return float(np.log(self.L.diagonal()).sum())
+        return float(np.log(arrays.diagonal(self.L)).sum())
+
+    def _inverted(self, block: slice) -> Matrix:
+        """The inverse of a block on the diagonal."""
+        corner, eye = self.L[block, block], np.eye(block.stop - block.start)
+        if isinstance(corner, np.ndarray):
+            return np.asarray(solve_triangular(corner, eye, lower=True), float)
+        return arrays.solve_lower(corner, arrays.place_of(corner).put(eye))
 
     @cached_property
-    def _blocks(self) -> list[tuple[slice, Array]]:
-        return [
-            (b, solve_triangular(self.L[b, b], np.eye(b.stop - b.start), lower=True))
-            for b in slices(len(self.L), _BLOCK)
-        ]
+    def _blocks(self) -> list[tuple[slice, Matrix]]:
+        width = _BLOCK if isinstance(self.L, np.ndarray) else _WIDE
+        return [(block, self._inverted(block)) for block in slices(len(self.L), width)]
 
     def __getstate__(self) -> dict[str, Array]:
-        return {"L": self.L}
+        return {"L": arrays.on_host(self.L)}
 
-    def solve(self, rows: Array, *, transposed: bool = False) -> Array:
+    def solve_vector(self, x: Matrix, *, transposed: bool = False) -> Matrix:
+        """L⁻¹x or L⁻ᵀx for a vector x."""
+        if isinstance(self.L, np.ndarray):
+            return np.asarray(solve_triangular(self.L, x, lower=True, trans=int(transposed)), float)
+        return arrays.solve_lower(self.L, x[:, None], transposed=transposed)[:, 0]
+
+    def solve(self, rows: Matrix, *, transposed: bool = False) -> Matrix:
         """L⁻¹x or L⁻ᵀx for every row x, in place."""
-        for some in slices(len(rows), _ROWS):
+        blocks = self._blocks[::-1] if transposed else self._blocks
+        first, _ = blocks[0]
+        at_a_time = _ROWS if isinstance(rows, np.ndarray) else len(rows)
+        for some in slices(len(rows), at_a_time):
             x = rows[some]
-            for block, inverse in reversed(self._blocks) if transposed else self._blocks:
+            for block, inverse in blocks:
                 known = slice(block.stop, None) if transposed else slice(0, block.start)
                 beside, corner = (self.L, inverse) if transposed else (self.L.T, inverse.T)
                 part = x[:, block]
-                if (coupling := beside[known, block]).size:
-                    part = part - x[:, known] @ coupling
+                if block is not first:
+                    part = part - x[:, known] @ beside[known, block]
                 x[:, block] = part @ corner
         return rows
 
-    def solve_transposed(self, rows: Array) -> Array:
+    def solve_transposed(self, rows: Matrix) -> Matrix:
         """L⁻ᵀx for every row x, in place."""
         return self.solve(rows, transposed=True)
 

@@ -15,6 +15,7 @@ from postlin._typing import Array
 from postlin.likelihoods.base import BinaryLikelihood, Likelihood
 from postlin.likelihoods.conditional_moments import ConditionalMoments
 from postlin.likelihoods.quadrature import gauss_hermite
+from postlin.linalg.functions import functions
 from postlin.rules.sites import SiteView, cavity_jacobian
 
 
@@ -44,16 +45,14 @@ def cavity_scales(
         return _by_quadrature(likelihood, y, view, order)
     cavity = view.cavity
     log_z, by_m, by_v = likelihood.log_average(y, *cavity)
-    part, gap, m = view.part, view.gap, cavity.mean
+    part, gap, m, f = view.part, view.gap, cavity.mean, functions(cavity.mean)
     tau, nu, pull = part * view.tau, part * view.nu, part * view.pull
-    with_site = (
-        0.5 * np.log(gap) + nu * m - 0.5 * tau * m**2 + 0.5 * (nu - tau * m) ** 2 * view.variance
-    )
+    with_site = 0.5 * f.log(gap) + nu * m - 0.5 * tau * m**2 + 0.5 * (nu - tau * m) ** 2 * view.variance
     # the whole site is removed where the weight w is below 1, and it counts w times like all terms
-    scale = 1.0 / np.where(np.asarray(part) > 0, part, 1.0)
+    scale = 1.0 / (f.where(part > 0, part, 1.0) if np.ndim(part) else part or 1.0)
     by_mean = by_m - scale * pull
     by_variance = by_v - 0.5 * scale * (pull**2 - tau * gap)
-    gradient = np.einsum("kn,kcn->cn", np.array([by_mean, by_variance]), cavity_jacobian(view))
+    gradient = f.einsum("kn,kcn->cn", f.rows([by_mean, by_variance]), cavity_jacobian(view))
     changes = likelihood.density_changes(y, *cavity)
     return SiteScales(log_z - scale * with_site, gradient, [change.log_z for change in changes])
 
@@ -68,32 +67,35 @@ def linear_scales(likelihood: ConditionalMoments, y: Array, view: SiteView) -> S
 def mode_scales(likelihood: Likelihood, y: Array, view: SiteView) -> SiteScales:
     """The scales log p(y|m) − log site(m) of Laplace's method."""
     assert isinstance(likelihood, BinaryLikelihood)
-    jet = likelihood.jet(y, view.mean, np.zeros_like(view.mean))
+    f = functions(view.mean)
+    jet = likelihood.jet(y, view.mean, f.zeros_like(view.mean))
     value = jet.log_z - view.mean * (view.nu - 0.5 * view.tau * view.mean)
-    zero = np.zeros_like(value)
-    gradient = np.array([jet.g - view.pull, zero, -0.5 * view.variance, zero])
+    zero = f.zeros_like(value)
+    gradient = f.rows([jet.g - view.pull, zero, -0.5 * view.variance, zero])
     changes = likelihood.density_changes(y, view.mean, zero)
     return SiteScales(value, gradient, [change.log_z for change in changes])
 
 
 def _by_quadrature(likelihood: BinaryLikelihood, y: Array, view: SiteView, order: int) -> SiteScales:
     """log E[p(y|f)/site(f)] over the posterior marginal by the paper's Gauss–Hermite quadrature."""
-    x, weights = gauss_hermite(order)
     m, v, tau, nu = (part[:, None] for part in view[:4])
-    sigma = np.sqrt(v)
+    of = functions(m)
+    x, weights = (of.give(each, m) for each in gauss_hermite(order))
+    sigma = of.sqrt(v)
     f = m + sigma * x
-    jet = likelihood.jet(y[:, None], f, np.zeros_like(f))
+    jet = likelihood.jet(y[:, None], f, of.zeros_like(f))
     log_ratio = jet.log_z - f * (nu - 0.5 * tau * f)
-    top = log_ratio.max(axis=1, keepdims=True)
-    tilted = weights * np.exp(log_ratio - top)
-    total = tilted.sum(axis=1, keepdims=True)
-    tilted /= total
+    top = of.max(log_ratio, axis=1)
+    tilted = weights * of.exp(log_ratio - top[:, None])
+    total = of.sum(tilted, axis=1)
+    tilted = tilted / total[:, None]
 
     def mean(values: Array) -> Array:
-        return np.asarray(np.einsum("nk,nk->n", tilted, values))
+        result: Array = of.einsum("nk,nk->n", tilted, values)
+        return result
 
     slope = jet.g - nu + tau * f
     terms = (slope, slope * x / (2 * sigma), 0.5 * f**2 - m * f + 0.5 * (m**2 - v), m - f)
-    changes = likelihood.density_changes(y[:, None], f, np.zeros_like(f))
+    changes = likelihood.density_changes(y[:, None], f, of.zeros_like(f))
     by_parameters = [mean(change.log_z) for change in changes]
-    return SiteScales((top + np.log(total))[:, 0], np.array([*map(mean, terms)]), by_parameters)
+    return SiteScales(top + of.log(total), of.rows([*map(mean, terms)]), by_parameters)

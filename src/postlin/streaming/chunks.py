@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -19,6 +19,22 @@ T = TypeVar("T")
 CHUNK = 8192
 
 
+class Kept:
+    """What passes keep of the rows of a chunk: the latest value, and what it was made of."""
+
+    def __init__(self) -> None:
+        self._of: object = None
+        self._value: Any = None
+
+    def get(self, of: object, make: Callable[[], T]) -> T:
+        """The value that is made of an object; it is kept until another object comes."""
+        if self._of is not of:
+            self._of = self._value = None  # before the next takes as much memory
+            self._value, self._of = make(), of
+        value: T = self._value
+        return value
+
+
 class Chunk(NamedTuple):
     """Consecutive rows with labels (for inference −1 and +1); rows and chunks count from zero."""
 
@@ -29,6 +45,7 @@ class Chunk(NamedTuple):
     number: int = 0
     names: tuple[str, ...] | None = None  # of the features
     further: tuple[tuple[int, int], ...] = ()  # first row and number of chunks joined to this one
+    kept: Kept | None = None  # what passes keep of these rows
 
     def number_of(self, row: int) -> int:
         """The number of the chunk that holds ``row``, an index in the whole data."""
@@ -40,7 +57,12 @@ class Chunk(NamedTuple):
 
     def where(self, chosen: slice | np.ndarray) -> "Chunk":
         """The rows that a slice, a mask or an array of indices selects; ``first`` stays as it is."""
-        return self._replace(X=self.X[chosen], y=self.y[chosen], weight=self.weight[chosen])
+        X, y, weight = self.X[chosen], self.y[chosen], self.weight[chosen]
+        return self._replace(X=X, y=y, weight=weight, kept=None)
+
+    def moved(self, put: Callable[[np.ndarray], Any]) -> "Chunk":
+        """The chunk with its arrays elsewhere."""
+        return self._replace(X=put(self.X), y=put(self.y), weight=put(self.weight), kept=None)
 
 
 def row_keys(first: int, n: int, seed: int) -> np.ndarray:

@@ -4,7 +4,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 
@@ -28,6 +28,11 @@ class Rows(ABC):
     n: int
     engine: Engine
     times: float = 1.0  # how many rows each of them stands for
+
+    @property
+    def stands_for(self) -> float:
+        """How many rows they stand for in all."""
+        return self.times * self.n
 
     @abstractmethod
     def total(self, share: Callable[[Chunk], S]) -> S:
@@ -57,12 +62,12 @@ class ArrayRows(Rows, Source):
     def where(self, chosen: np.ndarray) -> "ArrayRows":
         """The rows that a mask or an array of indices selects."""
         rows = self._all.where(chosen)
-        return ArrayRows(rows.X, rows.y, rows.weight, self.chunk, self.engine)
+        return replace(self, X=rows.X, y=rows.y, weight=rows.weight)
 
     def standing_for(self, n: int) -> "ArrayRows":
         """The same rows, with the weights of n rows of which they are a sample."""
         times = n / self.n
-        return ArrayRows(self.X, self.y, times * self._all.weight, self.chunk, self.engine, times)
+        return replace(self, weight=times * self._all.weight, times=times)
 
     def loads(self) -> Iterator[Callable[[], Chunk]]:
         """One pass: functions that return slices of the arrays."""

@@ -18,6 +18,7 @@ from postlin.inference.sparse.passes import AdjointPass, Evidence, GradientPass,
 from postlin.inference.sparse.posterior import SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
 from postlin.inference.sparse.solver import residual_of
+from postlin.linalg.arrays import Matrix, on_host
 from postlin.linalg.krylov import gmres
 from postlin.streaming.views import Rows
 
@@ -50,9 +51,14 @@ def gradient_at(
     ``accuracy`` is that of the adjoint: relative to its right-hand side where that is larger than one,
     else absolute.
     """
+    put = posterior.basis.place.put
+
+    def unpacked(flat: Array) -> tuple[Matrix, Matrix]:
+        E, e = _unpacked(flat, len(posterior.h))
+        return put(E), put(e)
 
     def product(flat: Array) -> Array:
-        pulled: Pulled = rows.total(AdjointPass(posterior, method, *_unpacked(flat, len(posterior.h))))
+        pulled: Pulled = rows.total(AdjointPass(posterior, method, *unpacked(flat)))
         return flat - _packed(*pulled)
 
     seed = _packed(evidence.by_precision, evidence.by_pull)
@@ -61,17 +67,18 @@ def gradient_at(
     if size > accuracy:  # (E, e) of size one is a large change of the state
         rtol = accuracy * max(1.0, 1.0 / size)
         solution, _ = gmres(product, seed, rtol=rtol, dimension=_KRYLOV)
-    E_bar, e_bar = _unpacked(solution, len(posterior.h))
+    E_bar, e_bar = unpacked(solution)
     slopes: Slopes = rows.total(GradientPass(posterior, method, E_bar, e_bar, points))
     by_theta, by_points = posterior.basis.pull_back(slopes.by_basis, points=points)
     h, (E, e, *_) = posterior.h, residual_of(posterior, evidence)
-    correction = np.sum(E_bar * E) + e_bar @ e + h @ e + 0.5 * (h @ E @ h - E.trace())
+    correction = (E_bar * E).sum() + e_bar @ e + h @ e + 0.5 * (h @ E @ h - E.trace())
     by_theta, by_points = slopes.by_theta + by_theta, slopes.by_points + by_points
     return Gradient(by_theta, by_points, slopes.by_parameters, float(correction))
 
 
-def _packed(E: Array, e: Array) -> Array:
-    """A symmetric matrix and a vector as one vector with the same inner product."""
+def _packed(E: Matrix, e: Matrix) -> Array:
+    """A symmetric matrix and a vector as one vector in NumPy with the same inner product."""
+    E, e = on_host(E), on_host(e)
     rows, columns = np.tril_indices(len(e), -1)
     return np.concatenate([E.diagonal(), np.sqrt(2.0) * E[rows, columns], e])
 
@@ -112,7 +119,7 @@ class SparseApproximation(Approximation[State]):
     @property
     @override
     def kept(self) -> tuple[Array, Array]:
-        return self.state.B, self.state.b
+        return on_host(self.state.B), on_host(self.state.b)
 
     @override
     def value_and_gradient(self, accuracy: float = EXACT) -> tuple[float, Array]:

@@ -16,6 +16,8 @@ import numpy as np
 from postlin._typing import Array, Marginals
 from postlin.inference.sparse.posterior import Coordinates, SparsePosterior
 from postlin.inference.sparse.row_sites import Method, RowAdjoint, RowMoments, SolvedRows
+from postlin.linalg.arrays import Matrix, Place, on_host, row_products
+from postlin.linalg.functions import functions
 from postlin.streaming.chunks import Chunk
 
 
@@ -65,21 +67,42 @@ class _Pass:
     posterior: SparsePosterior
     method: Method
 
-    def _whitened(self, chunk: Chunk, keep: bool = False) -> tuple[Array, RowMoments, Coordinates]:
-        """V and the moments of a chunk's rows, and their coordinates, whose R is overwritten by V."""
-        coordinates = self.posterior.basis.coordinates(chunk.X, keep=keep)
-        V = self.posterior.factor.solve(coordinates.R)
-        s, strength = np.einsum("ij,ij->i", V, V), np.minimum(chunk.weight, 1.0)
-        mu = V @ self.posterior.h + self.method.mean_at(chunk.X)
-        return V, RowMoments(mu, s, coordinates.lam, strength), coordinates
+    @property
+    def place(self) -> Place:
+        """Where the pass computes; chunks are moved there."""
+        return self.posterior.basis.place
 
-    def _solved(self, chunk: Chunk, keep: bool = False) -> tuple[Array, SolvedRows, int, Coordinates]:
+    @property
+    def _method(self) -> Method:
+        """The method for arrays at that place."""
+        return self.method.at(self.place)
+
+    def _whitened(self, chunk: Chunk, keep: bool = False) -> tuple[Matrix, RowMoments, Coordinates]:
+        """V and the moments of a chunk's rows, and their coordinates, whose R is overwritten by V."""
+        basis, kept = self.posterior.basis, None if keep else chunk.kept
+        if kept is None:
+            coordinates = basis.coordinates(chunk.X, keep=keep)
+            V = self.posterior.factor.solve(coordinates.R)
+        else:
+            coordinates = kept.get(basis, lambda: basis.coordinates(chunk.X))
+            V = self.posterior.factor.solve(1.0 * coordinates.R)
+        strength = functions(chunk.weight).minimum(chunk.weight, 1.0)
+        mu = V @ self.posterior.h + self.method.mean_at(chunk.X)
+        return V, RowMoments(mu, row_products(V, V), coordinates.lam, strength), coordinates
+
+    def _solved(self, chunk: Chunk, keep: bool = False) -> tuple[Matrix, SolvedRows, int, Coordinates]:
         """V, the rows with their sites, how many could not be solved, and their coordinates."""
         V, moments, coordinates = self._whitened(chunk, keep)
-        sites, unsolved = self.method.solve(chunk.y, moments)
+        sites, unsolved = self._method.solve(chunk.y, moments)
         mean = self.method.mean_at(chunk.X)
-        rows = SolvedRows(self.method, chunk.y, chunk.weight, moments, sites, mean)
+        rows = SolvedRows(self._method, chunk.y, chunk.weight, moments, sites, mean)
         return V, rows, unsolved, coordinates
+
+    def _here(self, chunk: Chunk) -> Chunk:
+        """The chunk where the pass computes."""
+        if self.place.is_host or not isinstance(chunk.X, np.ndarray):
+            return chunk
+        return chunk.moved(self.place.put)
 
 
 class Cautious(_Pass):
@@ -89,8 +112,9 @@ class Cautious(_Pass):
 
     def __call__(self, chunk: Chunk) -> Update:
         """The chunk's share of the update."""
+        chunk = self._here(chunk)
         V, moments, _ = self._whitened(chunk)
-        tau, nu = self.method.cautious(chunk.y, moments)
+        tau, nu = self._method.cautious(chunk.y, moments)
         return Update(*_update(V, chunk.weight, tau, nu - tau * moments.mu), 0)
 
 
@@ -101,8 +125,9 @@ class Sweep(_Pass):
 
     def __call__(self, chunk: Chunk) -> Update:
         """The chunk's share of the update."""
+        chunk = self._here(chunk)
         V, moments, _ = self._whitened(chunk)
-        (tau, nu), unsolved = self.method.solve(chunk.y, moments)
+        (tau, nu), unsolved = self._method.solve(chunk.y, moments)
         d = 1.0 / (1.0 + moments.lam * tau)
         return Update(*_update(V, chunk.weight, tau * d, (nu - tau * moments.mu) * d), unsolved)
 
@@ -114,6 +139,7 @@ class EvidencePass(_Pass):
 
     def __call__(self, chunk: Chunk) -> Evidence:
         """The chunk's share of the evidence."""
+        chunk = self._here(chunk)
         V, rows, unsolved, _ = self._solved(chunk)
         precision, pull = _update(V, chunk.weight, rows.tau, rows.pull)
         pulled = _pulled(V, rows.pull_back(0.0, 0.0, evidence=True))
@@ -125,14 +151,14 @@ class EvidencePass(_Pass):
 class AdjointPass(_Pass):
     """The product of (Ē, ē) with the transposed Jacobian of the iteration in the present state."""
 
-    E_bar: Array
-    e_bar: Array
+    E_bar: Matrix
+    e_bar: Matrix
     purpose: ClassVar[str] = "adjoint"
 
     def __call__(self, chunk: Chunk) -> Pulled:
         """The chunk's share of the product."""
-        V, rows, *_ = self._solved(chunk)
-        t = np.einsum("ij,ij->i", V @ self.E_bar, V)
+        V, rows, *_ = self._solved(self._here(chunk))
+        t = row_products(V @ self.E_bar, V)
         return _pulled(V, rows.pull_back(t, V @ self.e_bar, evidence=False))
 
 
@@ -144,30 +170,33 @@ class GradientPass(_Pass):
     part in closed form, since it cancels with terms of the rows.
     """
 
-    E_bar: Array
-    e_bar: Array
+    E_bar: Matrix
+    e_bar: Matrix
     points: bool  # whether to return derivatives by Z
     purpose: ClassVar[str] = "gradient"
 
     def __call__(self, chunk: Chunk) -> Slopes:
         """The chunk's share of the derivatives."""
+        chunk, f = self._here(chunk), functions(self.e_bar)
         V, rows, _, (_, _, cross, diagonal) = self._solved(chunk, keep=True)
-        copies, h = np.maximum(chunk.weight, 1.0), self.posterior.h
+        copies, h = f.maximum(chunk.weight, 1.0), self.posterior.h
         EV = V @ self.E_bar
-        t, u = np.einsum("ij,ij->i", EV, V), V @ self.e_bar
+        t, u = row_products(EV, V), V @ self.e_bar
         adjoint = rows.pull_back(t, u, evidence=True)
         tau, pull = copies * rows.tau, copies * rows.pull
         # R̄ = L_B⁻ᵀ[2τ'ĒV + (2s̄ − τ')V + pull (ē + h) + (μ̄ − τ'u) h] − 2λ̄R
         EV *= 2.0 * tau[:, None]
         EV += (2.0 * adjoint.s - tau)[:, None] * V
-        EV += np.stack([pull, adjoint.mu - tau * u], axis=1) @ np.stack([self.e_bar + h, h])
+        EV += f.rows([pull, adjoint.mu - tau * u]).T @ f.rows([self.e_bar + h, h])
         R_bar = self.posterior.factor.solve_transposed(EV)
         R = V @ self.posterior.factor.L.T
         R_bar -= (2.0 * adjoint.lam)[:, None] * R
         by_basis = R_bar.T @ R
         K_bar = self.posterior.basis.factor.solve_transposed(R_bar)
         by_theta = np.array(cross.by_theta(K_bar)) + np.array(diagonal.by_theta(adjoint.lam))
-        by_points = cross.by_right(K_bar) if self.points else np.zeros_like(self.posterior.basis.Z)
+        by_points = np.zeros_like(self.posterior.basis.Z)
+        if self.points:
+            by_points = by_points + on_host(cross.by_right(K_bar))
         return Slopes(by_basis, by_theta, by_points, rows.by_parameters(adjoint))
 
 
@@ -176,9 +205,10 @@ class RowMarginals(_Pass):
 
     def __call__(self, chunk: Chunk) -> tuple[Array, Array, Marginals, Marginals]:
         """The labels, weights, marginals and cavities of the rows."""
-        _, rows, *_ = self._solved(chunk)
-        marginals = Marginals(rows.view.mean, rows.view.variance)
-        return chunk.y, chunk.weight, marginals, rows.cavity_view.cavity
+        _, rows, *_ = self._solved(self._here(chunk))
+        marginals = Marginals(*map(on_host, (rows.view.mean, rows.view.variance)))
+        cavities = Marginals(*map(on_host, rows.cavity_view.cavity))
+        return on_host(chunk.y), on_host(chunk.weight), marginals, cavities
 
 
 class LogLossPass(_Pass):
@@ -188,21 +218,23 @@ class LogLossPass(_Pass):
 
     def __call__(self, chunk: Chunk) -> tuple[float, float]:
         """The chunk's share of the two sums."""
+        chunk = self._here(chunk)
         _, moments, _ = self._whitened(chunk)
-        log_z, *_ = self.method.likelihood.log_average(chunk.y, moments.mu, moments.lam + moments.s)
+        log_z, *_ = self._method.likelihood.log_average(chunk.y, moments.mu, moments.lam + moments.s)
         return -float(chunk.weight @ log_z), float(chunk.weight.sum())
 
 
-def _update(V: Array, weight: Array, tau: Array, pull: Array) -> tuple[Array, Array]:
+def _update(V: Matrix, weight: Array, tau: Array, pull: Array) -> tuple[Matrix, Matrix]:
     """Σ τ'VVᵀ and Σ pull V, where a row of weight ω counts max(ω, 1) times."""
-    copies = np.maximum(weight, 1.0)
+    f = functions(tau)
+    copies = f.maximum(weight, 1.0)
     tau, pull = copies * tau, copies * pull
-    if (tau >= 0).all():  # NumPy computes half of AᵀA
+    if isinstance(tau, np.ndarray) and (tau >= 0).all():  # NumPy computes half of AᵀA
         scaled = np.sqrt(tau)[:, None] * V
         return scaled.T @ scaled, pull @ V
     return (tau[:, None] * V).T @ V, pull @ V
 
 
-def _pulled(V: Array, adjoint: RowAdjoint) -> Pulled:
+def _pulled(V: Matrix, adjoint: RowAdjoint) -> Pulled:
     """The rows' derivatives by the state, from those by their moments."""
     return Pulled((-adjoint.s[:, None] * V).T @ V, adjoint.mu @ V)

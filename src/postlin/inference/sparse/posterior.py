@@ -6,7 +6,6 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import Kernel
 
@@ -14,6 +13,20 @@ from postlin._typing import Array, Marginals, cached_property
 from postlin._validation import HUGE
 from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
 from postlin.kernels import Cross, Diagonal, cross, diagonal, full_cross
+from postlin.linalg.arrays import (
+    HOST,
+    Matrix,
+    Place,
+    add_to_diagonal,
+    all_finite,
+    copied,
+    namespace,
+    on_host,
+    row_products,
+    set_diagonal,
+)
+from postlin.linalg.arrays import diagonal as diagonal_entries
+from postlin.linalg.functions import functions
 from postlin.linalg.triangles import Triangle
 
 #: Rows that k-means reads for each point, and its iterations; more do not change the evidence.
@@ -94,8 +107,8 @@ def _given(inducing: Any, d: int, n: int) -> Array:
 class Coordinates(NamedTuple):
     """Rows in the basis of the inducing points: R, an array (rows, m), and λ = k(x, x) − |R|²."""
 
-    R: Array
-    lam: Array
+    R: Matrix
+    lam: Matrix
     cross: Cross  # k(x, Z); its values are overwritten unless they were kept
     diagonal: Diagonal  # k(x, x)
 
@@ -114,12 +127,14 @@ class Basis:
     Z: Array
     jitter: float
     factor: Triangle
+    place: Place = HOST
 
     @classmethod
-    def of(cls, kernel: Kernel, Z: Array, jitter: float = JITTER) -> "Basis":
-        """The basis that a kernel makes of inducing points."""
+    def of(cls, kernel: Kernel, Z: Array, jitter: float = JITTER, place: Place = HOST) -> "Basis":
+        """The basis that a kernel makes of inducing points, with all matrices at a place."""
         with np.errstate(over="ignore"):  # the check below finds it
-            Kuu = full_cross(kernel, Z, Z).K
+            there = full_cross(kernel, Z, Z, place).K
+        Kuu = on_host(there)
         if not np.abs(Kuu).max() <= HUGE:  # NaN included
             raise NotPositiveDefiniteError(
                 "the kernel's values at the inducing points are not finite, or beyond "
@@ -129,10 +144,10 @@ class Basis:
             raise NotPositiveDefiniteError(
                 "the kernel's variances at the inducing points are negative."
             )
-        Kuu[np.diag_indices_from(Kuu)] += jitter * Kuu.diagonal().mean()
+        add_to_diagonal(there, jitter * float(Kuu.diagonal().mean()))
         try:
-            return cls(kernel, Z, jitter, Triangle(cholesky(Kuu, lower=True)))
-        except LinAlgError:
+            return cls(kernel, Z, jitter, Triangle.of(there), place)
+        except NotPositiveDefiniteError:
             scale = np.sqrt(Kuu.diagonal())
             with np.errstate(invalid="ignore"):  # variances of zero
                 correlation = np.tril(Kuu / np.outer(scale, scale), -1)
@@ -143,28 +158,31 @@ class Basis:
                 "fewer, or use a kernel that is positive definite, with a variance above zero."
             ) from None
 
-    def coordinates(self, X: Array, *, keep: bool = False) -> Coordinates:
+    def coordinates(self, X: Matrix, *, keep: bool = False) -> Coordinates:
         """The coordinates of the rows of X; ``keep`` keeps k(X, Z) too, which derivatives need."""
-        rectangle, variances = full_cross(self.kernel, X, self.Z), diagonal(self.kernel, X)
-        R = self.factor.solve(rectangle.K.copy() if keep else rectangle.K)
-        lam = np.maximum(variances.k - np.einsum("ij,ij->i", R, R), 0.0)  # less than 0 is rounding
+        rectangle = full_cross(self.kernel, X, self.Z, self.place)
+        variances = diagonal(self.kernel, X, self.place)
+        R = self.factor.solve(copied(rectangle.K) if keep else rectangle.K)
+        # less than 0 is rounding
+        lam = functions(variances.k).maximum(variances.k - row_products(R, R), 0.0)
         return Coordinates(R, lam, rectangle, variances)
 
-    def pull_back(self, S: Array, *, points: bool) -> tuple[Array, Array]:
+    def pull_back(self, S: Matrix, *, points: bool) -> tuple[Array, Array]:
         """Derivatives by the kernel's log-parameters and, with ``points``, by Z, from S = Σ R̄Rᵀ.
 
         R = L⁻¹k changes by −L⁻¹dL R with L. The rest is the derivative of the Cholesky factorisation.
         """
         inverse = self.factor.inverse
-        lower = np.tril(S)
-        lower[np.diag_indices_from(lower)] *= 0.5
+        lower = namespace(S).tril(S)
+        set_diagonal(lower, 0.5 * diagonal_entries(lower))
         by_gram = -inverse.T @ lower @ inverse
         by_gram = 0.5 * (by_gram + by_gram.T)
         # the jitter is in proportion to the mean of the diagonal
-        by_gram[np.diag_indices_from(by_gram)] += self.jitter * by_gram.trace() / len(by_gram)
-        square = cross(self.kernel, self.Z, self.Z)
-        # Z is on both sides
-        by_points = 2.0 * square.by_right(by_gram) if points else np.zeros_like(self.Z)
+        add_to_diagonal(by_gram, self.jitter * float(diagonal_entries(by_gram).mean()))
+        square = cross(self.kernel, self.Z, self.Z, self.place)
+        by_points = np.zeros_like(self.Z)
+        if points:  # Z is on both sides
+            by_points = by_points + 2.0 * on_host(square.by_right(by_gram))
         return np.array(square.by_theta(by_gram), dtype=float), by_points
 
 
@@ -172,24 +190,32 @@ class Basis:
 class State:
     """B = I + Σ τ'RRᵀ and b = Σ ν'R, in the basis with the factor L."""
 
-    B: Array
-    b: Array
-    L: Array
+    B: Matrix
+    b: Matrix
+    L: Matrix
 
     @classmethod
     def prior(cls, basis: Basis) -> "State":
         """The state without any row, where the posterior is the prior."""
-        return cls(np.eye(len(basis.Z)), np.zeros(len(basis.Z)), basis.factor.L)
+        m, put = len(basis.Z), basis.place.put
+        return cls(put(np.eye(m)), put(np.zeros(m)), basis.factor.L)
+
+    def repeated(self, times: float) -> "State":
+        """The state if every row, with its site, were there so many times."""
+        B = times * self.B
+        add_to_diagonal(B, 1.0 - times)
+        return State(B, times * self.b, self.L)
 
     def in_basis(self, basis: Basis) -> "State":
         """A warm start in another basis: there the sites say the same about the values u = Lw at Z.
 
         As functions of u the sites have the precision L⁻ᵀ(B − I)L⁻¹.
         """
-        new, eye = basis.factor.L, np.eye(len(self.b))
-        if new is self.L or np.array_equal(new, self.L):
+        new = basis.factor.L
+        if new is self.L or bool((new == self.L).all()):
             return self
-        ratio: Array = solve_triangular(self.L, new, lower=True)  # L⁻¹L_new
+        eye = basis.place.put(np.eye(len(self.b)))
+        ratio = Triangle(self.L).inverse @ new
         return State(eye + ratio.T @ (self.B - eye) @ ratio, ratio.T @ self.b, new)
 
 
@@ -202,38 +228,38 @@ class SparsePosterior:
 
     basis: Basis
     factor: Triangle  # L_B
-    h: Array  # L_B⁻¹b
+    h: Matrix  # L_B⁻¹b
 
     @classmethod
     def of(cls, basis: Basis, state: State) -> "SparsePosterior":
         """The posterior in a state; raises ``NotPositiveDefiniteError`` where there is none."""
-        if not (np.isfinite(state.B).all() and np.isfinite(state.b).all()):
+        if not all_finite(state.B, state.b):
             raise NotPositiveDefiniteError("the state of the iteration is not finite.")
         try:
-            L = cholesky(state.B, lower=True)
-        except LinAlgError:
+            factor = Triangle.of(state.B)
+        except NotPositiveDefiniteError:
             raise NotPositiveDefiniteError(
                 "negative sites outweigh the prior of the shared coefficients."
             ) from None
-        return cls(basis, Triangle(L), solve_triangular(L, state.b, lower=True))
+        return cls(basis, factor, factor.solve_vector(state.b))
 
     @cached_property
-    def coefficients(self) -> Array:
+    def coefficients(self) -> Matrix:
         """The posterior mean w̄."""
-        mean: Array = solve_triangular(self.factor.L, self.h, lower=True, trans="T")
-        return mean
+        return self.factor.solve_vector(self.h, transposed=True)
 
     def predict(self, X: Array) -> Marginals:
-        """Means and variances of the latent values of new rows, white noise included."""
+        """Means and variances of the latent values of new rows, white noise included, in NumPy."""
         R, lam, *_ = self.basis.coordinates(X)
         V = self.factor.solve(R)
-        return Marginals(V @ self.h, lam + np.einsum("ij,ij->i", V, V))
+        return Marginals(on_host(V @ self.h), on_host(lam + row_products(V, V)))
 
     def predict_jointly(self, X: Array) -> tuple[Array, Array]:
-        """Mean and covariance of the latent values of new rows.
+        """Mean and covariance of the latent values of new rows, in NumPy.
 
         The covariance that Z does not explain is that of the prior.
         """
         R = self.basis.coordinates(X).R
-        V = self.factor.solve(R.copy())
-        return V @ self.h, np.asarray(self.basis.kernel(X), dtype=np.float64) - R @ R.T + V @ V.T
+        V = self.factor.solve(1.0 * R)
+        prior = np.asarray(self.basis.kernel(X), dtype=np.float64)
+        return on_host(V @ self.h), prior + on_host(V @ V.T - R @ R.T)

@@ -15,6 +15,9 @@ import numpy as np
 from postlin._typing import Array, cached_property
 from postlin.inference.prior_mean import PriorMean, mean_at
 from postlin.likelihoods import BinaryLikelihood, Likelihood
+from postlin.likelihoods.on_host import anywhere
+from postlin.linalg.arrays import Matrix, Place, on_host, place_of
+from postlin.linalg.functions import functions
 from postlin.rules.binary import Rule
 from postlin.rules.scales import SiteScales
 from postlin.rules.sites import Proposal, Sites, SiteView
@@ -65,9 +68,17 @@ class Method:
     rule: Rule
     prior_mean: PriorMean = 0.0
 
-    def mean_at(self, rows: np.ndarray) -> Array:
-        """The prior mean of f at rows."""
-        return mean_at(self.prior_mean, rows)
+    def mean_at(self, rows: Matrix) -> Array:
+        """The prior mean of f at rows, where they are."""
+        mean: Array = place_of(rows).put(mean_at(self.prior_mean, on_host(rows)))
+        return mean
+
+    def at(self, place: Place) -> "Method":
+        """The method with a likelihood that takes and returns arrays at a place."""
+        if place.is_host:
+            return self
+        assert isinstance(self.likelihood, BinaryLikelihood)
+        return Method(anywhere(self.likelihood, place), self.rule, self.prior_mean)
 
     def cautious(self, y: Array, moments: RowMoments) -> Sites:
         """Sites (τ', ν') for the first passes, at N(μ, λ + s); their curvature is never too small."""
@@ -75,17 +86,17 @@ class Method:
         response = self.likelihood.regression(y, mu, lam + s)
         rho = response.rho
         if self.likelihood.has_density:
-            rho = np.maximum(rho, -response.g_by_m)
+            rho = functions(rho).maximum(rho, -response.g_by_m)
         return Sites(q * rho, q * (rho * mu + response.g))
 
     def solve(self, y: Array, moments: RowMoments) -> tuple[Sites, int]:
         """The sites (of strength q), and the number of rows that could not be solved."""
-        sites = self._start(y, moments)
-        rows = np.arange(len(y))
+        sites, f = self._start(y, moments), functions(y)
+        rows = f.arange(len(y), y)
         newton = _Newton(self, y, moments, sites)
         for _ in range(_EVALUATIONS):
             solved = newton.advance()
-            if solved.any():
+            if f.any(solved):
                 done = rows[solved]
                 sites.tau[done], sites.nu[done] = newton.tau[solved], newton.nu[solved]
                 rows = rows[~solved]
@@ -98,14 +109,15 @@ class Method:
     def _start(self, y: Array, moments: RowMoments) -> Sites:
         """The sites at N(μ, λ + s), weakened where they had most of the precision of Rᵀw."""
         mu, s, lam, q = moments
-        zero, one = np.zeros_like(mu), np.ones_like(mu)
+        f = functions(mu)
+        zero, one = f.zeros_like(mu), f.ones_like(mu)
         (tau, nu), _ = self.rule.set_sites(self.likelihood, y, SiteView(mu, lam + s, zero, zero, one))
-        tau, nu = q * np.maximum(tau, 0.0), q * nu
+        tau, nu = q * f.maximum(tau, 0.0), q * nu
         # s τ' ≤ _OWN_PART where τ ≤ _OWN_PART/(s − _OWN_PART λ); it has no limit where λ is so large
         room = s - _OWN_PART * lam
-        limit = np.divide(_OWN_PART, room, out=np.full_like(tau, np.inf), where=room > 0)
-        weaker = np.minimum(tau, limit)
-        shrink = np.divide(weaker, tau, out=np.ones_like(tau), where=tau > 0)
+        limit = f.where(room > 0, _OWN_PART / f.where(room > 0, room, 1.0), np.inf)
+        weaker = f.minimum(tau, limit)
+        shrink = f.where(tau > 0, weaker / f.where(tau > 0, tau, 1.0), 1.0)
         return Sites(weaker, shrink * nu)
 
 
@@ -132,14 +144,15 @@ class _Newton:
 
     def __init__(self, method: Method, y: Array, moments: RowMoments, sites: Sites) -> None:
         self.method, self.y, self.moments = method, y, moments
-        n = len(y)
-        self.tau, self.nu = sites.tau.copy(), sites.nu.copy()
-        self.mean = np.zeros(n)  # the marginal mean m at (τ, ν)
-        self.size = np.full(n, np.inf)  # the size of the move that the rule asks for at (τ, ν)
-        self.plain = np.zeros((2, n))  # half of that move, in (dτ, dν − m dτ)
-        self.step = np.zeros((2, n))  # the step to try next
-        self.halvings = np.zeros(n, dtype=int)  # how often a Newton step has been halved
-        self.follow = np.ones(n, dtype=bool)  # whether the step is plain: it is taken in any case
+        self.f = f = functions(y)
+        zero = f.zeros_like(y)
+        self.tau, self.nu = sites
+        self.mean = zero  # the marginal mean m at (τ, ν)
+        self.size = zero + np.inf  # the size of the move that the rule asks for at (τ, ν)
+        self.plain = f.rows([zero, zero])  # half of that move, in (dτ, dν − m dτ)
+        self.step = self.plain  # the step to try next
+        self.halvings = zero  # how often a Newton step has been halved
+        self.follow = zero == 0.0  # whether the step is plain: it is taken in any case
 
     def keep(self, chosen: np.ndarray) -> None:
         """Drop all other rows."""
@@ -149,30 +162,31 @@ class _Newton:
 
     def advance(self) -> np.ndarray:
         """Try the steps, choose the next ones, and return which rows are solved."""
+        f = self.f
         trial, sound = self._trial()
         view = self.moments.view(trial)
         proposal = self.method.rule.propose(self.method.likelihood, self.y, view)
         d_tau = proposal.sites.tau - view.tau
-        move = np.array([d_tau, proposal.sites.nu - view.nu - view.mean * d_tau])
-        size = np.maximum(np.abs(move[0]) * view.variance, np.abs(move[1]) * np.sqrt(view.variance))
-        good = sound & ((size < self.size) | (self.follow & np.isfinite(size)))
+        move = f.rows([d_tau, proposal.sites.nu - view.nu - view.mean * d_tau])
+        size = f.maximum(f.abs(move[0]) * view.variance, f.abs(move[1]) * f.sqrt(view.variance))
+        good = sound & ((size < self.size) | (self.follow & f.isfinite(size)))
         stuck = ~good & (self.size < _UNSOLVED) & (self.halvings > 0)  # by rounding
         half = 0.5 * self.moments.strength * move
-        old = (self.tau, self.nu, self.mean, self.size, self.plain)
-        for array, value in zip(old, (*trial, view.mean, size, half), strict=True):
-            np.copyto(array, value, where=good)
+        new, old = (*trial, view.mean, size), (self.tau, self.nu, self.mean, self.size)
+        self.tau, self.nu, self.mean, self.size = f.where_each(good, new, old)
+        self.plain = f.where(good, half, self.plain)
         newton, arrives = self._newton(trial, proposal, move)
-        arrives &= size < _NEWTON
-        self.halvings = np.where(good, 0, self.halvings + 1)
-        self.follow = np.where(good, ~arrives, self.halvings > _HALVINGS)
-        self.step = np.where(good, np.where(arrives, newton, half), 0.5 * self.step)
-        self.step = np.where(~good & self.follow, self.plain, self.step)
+        arrives = arrives & (size < _NEWTON)
+        self.halvings = f.where(good, 0.0, self.halvings + 1.0)
+        self.follow = f.where(good, ~arrives, self.halvings > _HALVINGS)
+        self.step = f.where(good, f.where(arrives, newton, half), 0.5 * self.step)
+        self.step = f.where(~good & self.follow, self.plain, self.step)
         solved = good & arrives & (size < _SOLVED)
-        if solved.any():
+        if f.any(solved):
             last, sound = self._trial()
-            for array, value in zip((self.tau, self.nu), last, strict=True):
-                np.copyto(array, value, where=solved & sound)
-        return np.asarray(solved | stuck)
+            self.tau, self.nu = f.where_each(solved & sound, last, (self.tau, self.nu))
+        done: np.ndarray = solved | stuck
+        return done
 
     def _after(self) -> Sites:
         """The sites after the step."""
@@ -184,22 +198,22 @@ class _Newton:
         tau, nu = self._after()
         with np.errstate(all="ignore"):  # a step may overflow
             d = 1.0 / (1.0 + self.moments.lam * tau)
-            sound = (d > 0) & np.isfinite(tau) & np.isfinite(nu)
+            sound = (d > 0) & self.f.isfinite(tau) & self.f.isfinite(nu)
             if self.method.rule.needs_cavity:
                 sound &= self.moments.s * tau * d < 1.0  # a proper cavity
-        return Sites(np.where(sound, tau, self.tau), np.where(sound, nu, self.nu)), sound
+        return Sites(*self.f.where_each(sound, (tau, nu), (self.tau, self.nu))), sound
 
     def _newton(self, sites: Sites, proposal: Proposal, move: Array) -> tuple[Array, np.ndarray]:
         """Newton steps, and where they may be used; no step makes a positive precision negative."""
         _, ((a, b), (c, d)) = newton_matrix(self.moments, sites, proposal)
         determinant, strength = a * d - b * c, self.moments.strength
-        regular = determinant > _STABLE
-        inverse = np.divide(strength, determinant, out=np.zeros_like(a), where=regular)
-        step = inverse * np.array([d * move[0] - b * move[1], a * move[1] - c * move[0]])
-        wanted = np.minimum(sites.tau, strength * proposal.sites.tau)
-        floor = np.where(wanted >= 0, 0.1 * wanted, -np.inf)
-        step[0] = np.maximum(step[0], floor - sites.tau)
-        return step, regular & np.isfinite(step).all(axis=0)
+        f, regular = self.f, determinant > _STABLE
+        inverse = f.where(regular, strength / f.where(regular, determinant, 1.0), 0.0)
+        step = inverse * f.rows([d * move[0] - b * move[1], a * move[1] - c * move[0]])
+        wanted = f.minimum(sites.tau, strength * proposal.sites.tau)
+        floor = f.where(wanted >= 0, 0.1 * wanted, -np.inf)
+        step[0] = f.maximum(step[0], floor - sites.tau)
+        return step, regular & f.isfinite(step[0]) & f.isfinite(step[1])
 
 
 class RowAdjoint(NamedTuple):
@@ -250,7 +264,8 @@ class SolvedRows:
     @property
     def cavity_view(self) -> SiteView:
         """The view with a gap above zero, so that all cavities and the evidence are finite numbers."""
-        return self.view._replace(gap=np.where(self.improper, _LEAST_GAP, self.view.gap))
+        gap = functions(self.view.gap).where(self.improper, _LEAST_GAP, self.view.gap)
+        return self.view._replace(gap=gap)
 
     @cached_property
     def scales(self) -> SiteScales:
@@ -263,11 +278,11 @@ class SolvedRows:
         The first is that of exp(ν'u − ½τ'u²) at u = 0, where f has its prior mean: ½ log d + ½ λν²d
         without one.
         """
-        nu, mean = self.sites.nu * self.d, self.prior_mean
-        integrals = 0.5 * (self.moments.lam * self.sites.nu * nu + np.log(self.d))
-        integrals += mean * (nu - 0.5 * self.tau * mean)
-        copies = np.maximum(self.weight, 1.0)
-        return float(np.sum(copies * integrals) + np.sum(self.weight * self.scales.value))
+        f, nu, mean = functions(self.d), self.sites.nu * self.d, self.prior_mean
+        integrals = 0.5 * (self.moments.lam * self.sites.nu * nu + f.log(self.d))
+        integrals = integrals + mean * (nu - 0.5 * self.tau * mean)
+        copies = f.maximum(self.weight, 1.0)
+        return float(f.sum(copies * integrals) + f.sum(self.weight * self.scales.value))
 
     @cached_property
     def _proposal(self) -> Proposal:
@@ -286,11 +301,12 @@ class SolvedRows:
         """
         _, s, lam, q = self.moments
         d, weight, (by, ((a, b), (c, e))) = self.d, self.weight, self._local
-        G = weight * self.scales.gradient if evidence else np.zeros((4, len(d)))
+        f = functions(d)
+        G = weight * self.scales.gradient if evidence else f.zeros((4, len(d)), d)
         v_by_tau = -lam * d**2 * (lam + 2.0 * s * d)
         by_tau = G[2] + q * v_by_tau * G[1] + weight * t * d**2
         by_nu = G[3] + q * lam * d * G[0] + weight * u * d
-        proposal = np.array([e * by_tau - c * by_nu, a * by_nu - b * by_tau]) / (a * e - b * c)
+        proposal = f.rows([e * by_tau - c * by_nu, a * by_nu - b * by_tau]) / (a * e - b * c)
         by_mean = G[0] + (by[:, 0] * proposal).sum(axis=0)
         by_variance = G[1] + (by[:, 1] * proposal).sum(axis=0)
         tau, pull = self.tau, self.pull
@@ -305,5 +321,7 @@ class SolvedRows:
         likelihood = self.method.likelihood
         assert isinstance(likelihood, BinaryLikelihood)
         changes = self.method.rule.changes(likelihood, self.y, self._proposal.at)
-        sites = [np.sum(adjoint.proposal * self._proposal.by_parameter(c)) for c in changes]
-        return np.array(sites) + [np.sum(self.weight * scale) for scale in self.scales.by_parameters]
+        f = functions(self.weight)
+        sites = [float(f.sum(adjoint.proposal * self._proposal.by_parameter(c))) for c in changes]
+        scales = [float(f.sum(self.weight * scale)) for scale in self.scales.by_parameters]
+        return np.array(sites) + scales

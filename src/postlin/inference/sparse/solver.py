@@ -11,12 +11,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from postlin._typing import Array
 from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
 from postlin.inference.result import History, Record
 from postlin.inference.sparse.passes import Cautious, Evidence, Sweep, Update
 from postlin.inference.sparse.posterior import Basis, SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
+from postlin.linalg.arrays import (
+    Matrix,
+    add_to_diagonal,
+    all_finite,
+    is_definite,
+    least_squares,
+    norm,
+    place_of,
+)
+from postlin.linalg.functions import functions
+from postlin.linalg.stacks import shaped
 from postlin.linalg.threads import keep_freed_memory
 from postlin.streaming.views import Rows
 
@@ -24,25 +34,25 @@ from postlin.streaming.views import Rows
 class Residual(NamedTuple):
     """The change of the state by a pass: (E, e) in units of the posterior, and (dB, db) as such."""
 
-    E: Array
-    e: Array
-    B: Array
-    b: Array
+    E: Matrix
+    e: Matrix
+    B: Matrix
+    b: Matrix
 
     @property
     def size(self) -> float:
         """max(‖E‖, ‖e‖), which bounds the relative change of every marginal."""
-        return float(max(np.linalg.norm(self.E), np.linalg.norm(self.e)))
+        return max(norm(self.E), norm(self.e))
 
     @property
-    def flat(self) -> Array:
+    def flat(self) -> Matrix:
         """(E, e) as one vector."""
-        return np.concatenate([self.E.ravel(), self.e])
+        return functions(self.e).concat([shaped(self.E, -1), self.e])
 
     def cosine(self, previous: "Residual") -> float:
         """The cosine of the angle to the previous residual; it is negative if iterates oscillate."""
         here, before = self.flat, previous.flat
-        norms = float(np.linalg.norm(here) * np.linalg.norm(before))
+        norms = norm(here) * norm(before)
         return float(here @ before) / norms if norms > 0 else 1.0
 
 
@@ -50,7 +60,7 @@ def residual_of(posterior: SparsePosterior, update: Update | Evidence) -> Residu
     """The residual at a posterior, from the sums of a pass."""
     L, inverse = posterior.factor.L, posterior.factor.inverse
     E = update.precision + inverse @ inverse.T
-    E[np.diag_indices_from(E)] -= 1.0
+    add_to_diagonal(E, -1.0)
     # L_B⁻¹(b' − B'w̄), with B' = I + Σ τ'RRᵀ and b' − Σ τ'RRᵀw̄ = Σ (ν' − τ'μ)R
     e = update.pull - inverse @ posterior.coefficients
     dB = L @ E @ L.T
@@ -165,7 +175,7 @@ class Solver:
         except ImproperCavityError:  # moments that are not finite
             self.residuals.append(np.inf)
             return None
-        if not (np.isfinite(update.precision).all() and np.isfinite(update.pull).all()):
+        if not all_finite(update.precision, update.pull):
             self.residuals.append(np.inf)
             return None
         residual = residual_of(posterior, update)
@@ -232,17 +242,18 @@ def _combined(point: Point, others: list[Point]) -> State | None:
     inverse, w = point.posterior.factor.inverse, point.posterior.coefficients
     state, residual = point.state, point.residual
     changes = [(o.residual.B - residual.B, o.residual.b - residual.b) for o in others]
+    f = functions(w)
     scaled = [
-        np.concatenate([(inverse @ B @ inverse.T).ravel(), inverse @ (b - B @ w)]) for B, b in changes
+        f.concat([shaped(inverse @ B @ inverse.T, -1), inverse @ (b - B @ w)]) for B, b in changes
     ]
-    weights, *_ = np.linalg.lstsq(np.array(scaled).T, -residual.flat, rcond=1e-10)
+    weights = map(float, least_squares(f.rows(scaled).T, -residual.flat, 1e-10))
     dB, db = _BETA * residual.B, _BETA * residual.b
     for weight, o, (B, b) in zip(weights, others, changes, strict=True):
         dB = dB + weight * (o.state.B - state.B + _BETA * B)
         db = db + weight * (o.state.b - state.b + _BETA * b)
-    if not (np.isfinite(dB).all() and np.isfinite(db).all()):
+    if not all_finite(dB, db):
         return None
-    values = np.linalg.eigvalsh(inverse @ dB @ inverse.T)
-    if values[0] < _LOW or values[-1] > _HIGH:
+    E, eye = inverse @ dB @ inverse.T, place_of(dB).put(np.eye(len(w)))
+    if not (is_definite(E - _LOW * eye) and is_definite(_HIGH * eye - E)):
         return None
     return State(state.B + dB, state.b + db, state.L)
