@@ -21,6 +21,7 @@ from postlin.learning.search import Callback, logger
 from postlin.learning.starts import Guide
 from postlin.learning.training import Training, announce, soft_bounds, train
 from postlin.linalg.minimise import Optimizer, Worth, minimise
+from postlin.linalg.threads import give_freed_memory_back
 
 #: The fewest rows of a part, and the number of parts of the second search.
 _LEAST, _FEW = 250, 4
@@ -100,6 +101,7 @@ class PartsForecast(Generic[Start]):
         end = minimise(objective, theta, self._bounds, _WELL, **how)
         there = self._found(end.x)
         search.release()
+        give_freed_memory_back()
         if end.message is not None or np.abs(end.x - theta).max() < _SAME:
             return nothing
         for path, old, new in zip(paths, before, there, strict=True):
@@ -156,6 +158,7 @@ def train_in_parts(
     how = {"look_around": False, "curvature": coarse.curvature, "rivals": coarse.rivals}
     at = coarse.at
     del coarse, lead  # and its matrices
+    give_freed_memory_back()  # which larger ones cannot use
     return search(at, optimizer, starts=starts, forecast=forecast, **how)
 
 

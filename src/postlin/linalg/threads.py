@@ -3,6 +3,7 @@
 Batches are for elementwise work and small matrices in NumPy, which BLAS threads would not speed up.
 """
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -118,6 +119,13 @@ _LARGEST = 2**25 - 2**16
 def keep_freed_memory() -> None:
     """Make the allocator keep freed blocks of up to 32 MiB, and 64 MiB in all, for later use."""
     np.empty(_LARGEST, dtype=np.uint8)
+
+
+def give_freed_memory_back() -> None:
+    """Return the freed blocks that the allocator keeps to the operating system, if glibc is in use."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 #: The number of entries of the largest array of a batch, 1 MiB.
