@@ -60,6 +60,9 @@ def client():
         "distributed.logging.distributed": "critical",
         "distributed.worker.daemon": True,
         "distributed.comm.timeouts.connect": "20s",
+        # A cluster gives a worker up for good that is restarting so long after it was killed: a worker
+        # that tests kill again then would never come back, and the tests would wait for ever.
+        "distributed.deploy.lost-worker-timeout": "1h",
     }
     with (
         dask.config.set(quiet),
