@@ -156,7 +156,7 @@ def test_scores_and_gradients_are_those_of_numpy(likelihood, fold_noise, rows, p
     for place in (HOST, place_of(put(X))):
         search = Neighbours.of(X, metric(KERNEL, 3), exact=True, place=place)
         around = ArraySurroundings(X, y, None, search)
-        model = LocalModel(signs, True, PL(), 1e-10, 100, fold_noise, place)
+        model = LocalModel(signs, True, PL(), 1e-10, 100, fold_noise, place=place)
         found.append(scored(model, at, around, around.drawn(40, 0), 12, gradient=True))
     here, there = found
     assert there.value == pytest.approx(here.value, rel=1e-10)

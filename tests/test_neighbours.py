@@ -299,7 +299,7 @@ def test_large_data_are_searched_by_faiss_or_an_advice_is_given(monkeypatch):
 def test_faiss_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     searches.faiss.cache_clear()
-    with pytest.raises(ImportError, match=r"needs faiss.*postlin\[neighbors\]"):
+    with pytest.raises(ImportError, match=r"needs faiss.*pip install faiss-cpu"):
         Neighbours.of(_rows(20, 2), np.ones(2), exact=False)
 
 

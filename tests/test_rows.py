@@ -406,7 +406,7 @@ def test_parquet_files_that_are_not_what_they_should_be(files, monkeypatch):
     with pytest.raises(ValueError, match=r"column 'kind' of .* holds values that are not numbers"):
         look(postlin.parquet(files, target="u2"))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r"postlin\[parquet\]"):
+    with pytest.raises(ImportError, match=r"pip install pyarrow"):
         postlin.parquet(files, target="kind")
 
 
