@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from postlin.datasets import load, whiten
-from postlin.linalg import tiles
+from postlin.linalg import block_tiles, tiles
 
 
 class Data:
@@ -53,6 +53,7 @@ def put(request, monkeypatch):
     """What puts an array elsewhere than in NumPy's memory; blocks so small that every loop runs."""
     monkeypatch.setattr(tiles, "_BLOCK", 16)
     monkeypatch.setattr(tiles, "_PANEL", 800)
+    monkeypatch.setattr(block_tiles, "_ENTRIES", 900)
     return request.param
 
 

@@ -214,7 +214,10 @@ def test_a_pipeline_with_a_device(put, rows, new, monkeypatch):
             "schedule='sequential' works on the CPU with NumPy only, not with ",
         ),
         ({"schedule": "hybrid"}, "schedule='hybrid' works on the CPU with NumPy only, not with "),
-        ({"multi_class": "joint"}, "multi_class='joint' works on the CPU with NumPy only, not with "),
+        (
+            {"multi_class": "joint", "kernel": RBF(1.0) * PairwiseKernel()},
+            "the kernel PairwiseKernel.* works on the CPU",
+        ),
         (
             {"kernel": Matern(1.0, nu=0.7) + WhiteKernel(0.1)},
             r"the kernel Matern\(length_scale=1, nu=0.7\) works on the CPU .* or make it of .*RBF",

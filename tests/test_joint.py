@@ -93,7 +93,7 @@ def test_sites_are_statistical_linear_regression_of_the_label(C, seed):
     problem = problem_of(np.eye(6), y, C, JointPL())
     proposal = problem.propose(view)
     sites = proposal.sites
-    H, z, w = problem.nodes
+    H, z, w, _ = problem.nodes
     for i in range(6):  # in units of the marginal, where the regression is on z
         p = softmax((view.mean[i] + z @ view.root[i].T) @ H.T, axis=1)
         p_bar = w @ p

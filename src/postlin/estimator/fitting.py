@@ -14,7 +14,7 @@ from postlin.estimator.joint_fit import JointFit
 from postlin.estimator.parameters import Plan
 from postlin.estimator.reading import Labelled
 from postlin.estimator.strategies import REGISTRY, Strategy, Task
-from postlin.kernels import check_kernel, matrices_held
+from postlin.kernels import check_kernel, kernels_of, matrices_held
 from postlin.learning.duplicates import train_distinct
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.joint_levels import train_joint
@@ -85,17 +85,10 @@ def _check(plan: Plan, data: Labelled) -> None:
     """Raise an error where the fit cannot work with the weights, on the device or in its memory."""
     if plan.corrected and data.weight is not None:
         Observations(data.weight).check_correction()
-    if plan.joint:
-        if not data.place.is_host:
-            raise ValueError(
-                f"multi_class='joint' works on the CPU with NumPy only, not with {data.place}: use "
-                "multi_class='one_vs_rest', or pass NumPy arrays and device=None."
-            )
-        matrices = _JOINT_MATRICES
-    else:
-        plan.schedule.check(data.place)
-        check_kernel(plan.start.kernel, data.place)
-        matrices = MATRICES + matrices_held(plan.start.kernel)
+    plan.schedule.check(data.place)
+    for kernel in kernels_of(plan.start.kernel):
+        check_kernel(kernel, data.place)
+    matrices = _JOINT_MATRICES if plan.joint else MATRICES + matrices_held(plan.start.kernel)
     check_memory(_size(plan, data), matrices, data.place)
 
 
@@ -152,7 +145,13 @@ def _model(plan: Plan, data: Labelled, task: Task) -> ExactModel | JointModel:
     method = plan.schedule, plan.tol, plan.max_iter
     if plan.joint:
         return JointModel(
-            data.X, task.labels, len(data.classes), plan.joint, *method, weight=data.weight
+            data.X,
+            task.labels,
+            len(data.classes),
+            plan.joint,
+            *method,
+            weight=data.weight,
+            place=data.place,
         )
     return ExactModel(
         data.X if len(task.rows) == len(data.codes) else data.X[task.rows],

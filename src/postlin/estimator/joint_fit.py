@@ -57,8 +57,7 @@ class JointFit(Fit):
 
     def _cross(self, X: np.ndarray) -> JointPrior:
         """Covariances of the training rows with the rows of X."""
-        directions = self.approximation_.problem.prior.directions
-        return JointPrior([k(self.X_train_, X) for k in kernels_of(self.kernel_)], directions)
+        return self.model.cross(self.approximation_, self.kernel_, X)
 
     def _contrasts(self, X: np.ndarray) -> tuple[Array, Array]:
         """Means (n, D) and covariances (n, D, D) of the contrasts at each row."""

@@ -18,6 +18,7 @@ from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import LARGE, LEAP, LEFT, STEADY, Model, SitePath
 from postlin.learning.progress import Costs
 from postlin.likelihoods.softmax import contrasts
+from postlin.linalg.arrays import HOST, Place, diagonal
 from postlin.linalg.blocks import symmetric, times, transposed
 from postlin.linalg.minimise import Worth
 from postlin.rules.joint import JointRule
@@ -37,6 +38,7 @@ class JointModel(Model[Sites]):
     """Many classes jointly; labels are indices of classes.
 
     With weights, white noise belongs to each observation, so that integer weights mean repeated rows.
+    Matrices are kept at ``place``.
     """
 
     X: np.ndarray
@@ -47,6 +49,7 @@ class JointModel(Model[Sites]):
     tol: float
     max_iter: int
     weight: Array | None = None
+    place: Place = HOST
     _terms: list[kernels.Term] | None = field(default=None, repr=False)
 
     @property
@@ -65,13 +68,14 @@ class JointModel(Model[Sites]):
         return replace(self, X=self.X[rows], y=self.y[rows], weight=weight, _terms=None)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_terms": None}
+        """A copy computes distances again when it needs them, and in NumPy's memory."""
+        return {name: value for name, value in vars(self).items() if name not in ("_terms", "place")}
 
     def check(self, kernel: Kernel) -> None:
         """Raise ``ValueError`` if a kernel is no covariance on the data."""
-        points = kernels.Points(self.X)
+        points = kernels.Points(self.X, self.place)
         smooth, _ = self._split(kernel)
-        self._terms = [kernels.bind_checked(part, points, len(self.y)) for part in smooth]
+        self._terms = [kernels.bind_checked(part, points, len(self.y), self.place) for part in smooth]
 
     @override
     def forget(self) -> None:
@@ -79,7 +83,7 @@ class JointModel(Model[Sites]):
 
     @override
     def costs(self, n_parameters: int) -> Costs:
-        return costs(len(self.y) * (self.n_classes - 1), OF_JOINT, n_parameters)
+        return costs(len(self.y) * (self.n_classes - 1), OF_JOINT, n_parameters, self.place)
 
     @override
     def path(self, start: Sites | None) -> "JointSitePath":
@@ -107,12 +111,21 @@ class JointModel(Model[Sites]):
     ) -> Sites:
         """Sites of further rows, each as if it alone were added to the part that ``found`` is for."""
         parts, X = kernels.kernels_of(at.kernel), self.X[rows]
-        cross = found.problem.prior._replace(covariances=[k(part.X, X) for k in parts])
-        mean, variance = found.iterate.posterior.predict(cross, [k.diag(X) for k in parts])
+        mean, variance = found.iterate.posterior.predict(
+            part.cross(found, at.kernel, X), [k.diag(X) for k in parts]
+        )
         sites = found.problem.alone(mean, variance, self.y[rows])
         if self.weight is None:
             return sites
         return replace(found.problem.weights, weight=self.weight[rows]).total(sites)
+
+    def cross(self, found: JointApproximation, kernel: Kernel, new: np.ndarray) -> JointPrior:
+        """The covariances of the rows with new ones, kept where those of ``found`` are."""
+        prior = found.problem.prior
+        parts = kernels.kernels_of(kernel)
+        return prior._replace(
+            covariances=[kernels.cross_covariance(k, self.X, new, prior.place) for k in parts]
+        )
 
     def _split(self, kernel: Kernel) -> tuple[list[Kernel], list[kernels.WhiteSplit | None]]:
         """The kernels without the white noise of single observations, and how each was split."""
@@ -126,10 +139,10 @@ class JointModel(Model[Sites]):
         """The problem at these hyperparameters, and the pull-back of its adjoint to them."""
         parts, splits = self._split(at.kernel)
         if self._terms is None:
-            points = kernels.Points(self.X)
-            self._terms = [kernels.bind(part, points) for part in parts]
+            points = kernels.Points(self.X, self.place)
+            self._terms = [kernels.bind(part, points, self.place) for part in parts]
         grams = [
-            kernels.full_gram(term.gram(part), len(self.y))
+            kernels.full_gram(term.gram(part), len(self.y), self.place)
             for term, part in zip(self._terms, parts, strict=True)
         ]
         prior = JointPrior.of([gram.K for gram in grams], contrasts(self.n_classes))
@@ -156,7 +169,7 @@ def _pull_back(
     for k, (gram, split) in enumerate(zip(grams, splits, strict=True)):
         by_kernel = gram.pull_back(by_kernels[k])
         if split is not None:
-            direction, by_diagonal = problem.prior.directions[k], by_kernels[k].diagonal()
+            direction, by_diagonal = problem.prior.directions[k], diagonal(by_kernels[k])
             by_noise = problem.weights.by_noise(iterate.view.tau, by_diagonal, variance_bar, direction)
             by_kernel = split.join(by_kernel, by_noise)
         slopes += by_kernel

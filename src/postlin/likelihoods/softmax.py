@@ -9,7 +9,7 @@ conditional means of z, so that I − A, the mean of its conditional covariances
 semi-definite. For two classes G corresponds to g₊ and g₋, and A to −g₊g₋ v.
 
 Expectations are sums over many nodes. They are computed for a few points at a time, and no array with
-an axis of nodes is kept.
+an axis of nodes is kept: on a device, where one is used, only the sums leave it.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,8 @@ from scipy.stats import qmc
 
 from postlin._typing import Array, cached_property
 from postlin.likelihoods.quadrature import trapezoid
-from postlin.linalg.threads import in_batches
+from postlin.linalg.arrays import HOST, Matrix, Place, on_host
+from postlin.linalg.threads import in_batches, slices
 
 #: The number of nodes in one dimension.
 _LINE = 160
@@ -46,16 +47,20 @@ class Softmax:
 
 
 class Nodes(NamedTuple):
-    """The contrasts H (C, D), and nodes z (Q, D) with weights that stand for a standard normal."""
+    """The contrasts H (C, D), and nodes z (Q, D) with weights that stand for a standard normal.
+
+    These are arrays of NumPy; softmax at the nodes is computed at ``place``.
+    """
 
     H: Array
     z: Array
     weights: Array
+    place: Place = HOST
 
     @classmethod
-    def of(cls, n_classes: int, count: int) -> "Nodes":
+    def of(cls, n_classes: int, count: int, place: Place = HOST) -> "Nodes":
         """The nodes for D = C − 1 contrasts of C classes."""
-        return cls(contrasts(n_classes), *normal_nodes(n_classes - 1, count))
+        return cls(contrasts(n_classes), *normal_nodes(n_classes - 1, count), place)
 
 
 @cache
@@ -79,66 +84,85 @@ def contrasts(n_classes: int) -> Array:
 
 
 class AtNodes:
-    """Softmax at all nodes of a few points: b points, C classes, D contrasts, Q nodes."""
+    """Softmax at all nodes of a few points: b points, C classes, D contrasts, Q nodes.
+
+    Its arrays are at the place of the nodes.
+    """
 
     def __init__(self, mean: Array, root: Array, nodes: Nodes) -> None:
-        H, z, weights = nodes
-        self.z = z
-        self.scaled: Array = H @ root  # (b, C, D)
+        put, xp = nodes.place.put, nodes.place.xp
+        H, z, weights = map(put, nodes[:3])
+        self._place, self.z = nodes.place, z
+        self.scaled: Matrix = H @ put(root)  # (b, C, D)
         log_p = self.scaled @ z.T
-        log_p += (mean @ H.T)[:, :, None]
-        log_p -= log_p.max(axis=1, keepdims=True)
-        log_p -= np.log(np.exp(log_p).sum(axis=1, keepdims=True))
-        self.log_p: Array = log_p  # (b, C, Q)
-        top = log_p.max(axis=2, keepdims=True)
-        given = np.exp(log_p - top)
+        log_p += (put(mean) @ H.T)[:, :, None]
+        log_p -= xp.max(log_p, axis=1, keepdims=True)
+        log_p -= xp.log(xp.sum(xp.exp(log_p), axis=1, keepdims=True))
+        self.log_p: Matrix = log_p  # (b, C, Q)
+        top = xp.max(log_p, axis=2, keepdims=True)
+        given = xp.exp(log_p - top)
         given *= weights
-        total = given.sum(axis=2, keepdims=True)
+        total = xp.sum(given, axis=2, keepdims=True)
         given /= total
-        self.given: Array = given  # weights of the nodes given class c, (b, C, Q)
-        self.log_mean: Array = (top + np.log(total))[:, :, 0]  # log p̄, (b, C)
+        self.given: Matrix = given  # weights of the nodes given class c, (b, C, Q)
+        self.log_mean: Matrix = (top + xp.log(total))[:, :, 0]  # log p̄, (b, C)
 
-    def spread(self, y: np.ndarray) -> Array:
+    def _own(self, values: Matrix, y: np.ndarray) -> Matrix:
+        """The values (b, C, ...) of the class of each point, (b, ...)."""
+        b, C, *rest = values.shape
+        chosen = self._place.give(np.arange(b) * C + y)
+        return self._place.xp.take(self._place.xp.reshape(values, (b * C, *rest)), chosen, axis=0)
+
+    def spread(self, y: np.ndarray) -> Matrix:
         """E[z zᵀ | y], (b, D, D)."""
-        weighted = self.given[np.arange(len(y)), y][:, None, :] * self.z.T
-        return np.asarray(weighted @ self.z, float)
+        weighted = self._own(self.given, y)[:, None, :] * self.z.T
+        return weighted @ self.z
 
     @cached_property
-    def _middle(self) -> Array:
+    def _middle(self) -> Matrix:
         """Σ_c p_c scaled_c, (b, D, Q); the slope of log p_c is scaled_c minus this."""
-        return np.asarray(np.swapaxes(self.scaled, 1, 2) @ np.exp(self.log_p), float)
+        xp = self._place.xp
+        return xp.permute_dims(self.scaled, (0, 2, 1)) @ xp.exp(self.log_p)
 
-    def log_slopes(self, y: np.ndarray) -> tuple[Array, Array, Array]:
+    def log_slopes(self, y: np.ndarray) -> tuple[Matrix, Matrix, Matrix]:
         """log p̄_y and its derivatives by shift and stretch, where dm = L shift and dL = L stretch."""
-        own = np.arange(len(y)), y
-        by_z = self.scaled[own][:, :, None] - self._middle
-        by_z *= self.given[own][:, None, :]
-        return self.log_mean[own], by_z.sum(axis=2), by_z @ self.z
+        by_z = self._own(self.scaled, y)[:, :, None] - self._middle
+        by_z *= self._own(self.given, y)[:, None, :]
+        return self._own(self.log_mean, y), self._place.xp.sum(by_z, axis=2), by_z @ self.z
 
-    def responses(self, products: Array) -> Array:
+    def responses(self, products: Array) -> Matrix:
         """E[product · ∂ log p_c/∂z | c], (b, C, D, U), for U products of coordinates of z, (Q, U)."""
-        by_z = self.scaled[:, :, :, None] - self._middle[:, None]
+        by_z = self.scaled[:, :, :, None] - self._middle[:, None, :, :]
         by_z *= self.given[:, :, None, :]
-        return np.asarray(by_z @ products, float)
+        return by_z @ self._place.put(products)
+
+
+#: The number of entries of the largest array of a few points on a device, 256 MiB.
+_ENTRIES = 2**25
 
 
 def over_points(
     mean: Array,
     root: Array,
     nodes: Nodes,
-    of: Callable[[AtNodes, slice], tuple[Array, ...]],
+    of: Callable[[AtNodes, slice], tuple[Matrix, ...]],
     width: int = 1,
 ) -> list[Array]:
-    """The arrays that ``of`` makes from softmax at the nodes, a few points at a time, joined.
+    """The arrays that ``of`` makes from softmax at the nodes, a few points at a time, joined in NumPy.
 
     The points have means (n, D) and lower triangular roots L (n, D, D). ``of`` is given softmax and the
     slice of the points, and needs ``width`` numbers for each point, class and node.
     """
 
     def work(part: slice) -> tuple[Array, ...]:
-        return of(AtNodes(mean[part], root[part], nodes), part)
+        found = of(AtNodes(mean[part], root[part], nodes), part)
+        return tuple(np.asarray(on_host(array)) for array in found)
 
-    parts = in_batches(work, len(mean), width * len(nodes.H) * len(nodes.z))
+    entries = width * len(nodes.H) * len(nodes.z)
+    if nodes.place.is_host:
+        parts = in_batches(work, len(mean), entries)
+    else:
+        parts = [work(part) for part in slices(len(mean), max(1, _ENTRIES // entries))]
     return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
 
@@ -152,7 +176,7 @@ class SoftmaxMoments:
     @classmethod
     def at(cls, mean: Array, root: Array, nodes: Nodes) -> "SoftmaxMoments":
         """The averages at means (n, D) and lower triangular roots L (n, D, D)."""
-        return cls(*over_points(mean, root, nodes, lambda at, _: (at.log_mean, at.given @ nodes.z)))
+        return cls(*over_points(mean, root, nodes, lambda at, _: (at.log_mean, at.given @ at.z)))
 
     @cached_property
     def mean(self) -> Array:

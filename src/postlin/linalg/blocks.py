@@ -1,11 +1,13 @@
 """Matrices of D × D blocks, one block for each pair of points: factor, correlation, products."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.linalg import blas
 
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
-from postlin.linalg.arrays import diagonal_of
+from postlin.linalg.arrays import Matrix, diagonal_of
 from postlin.linalg.threads import in_batches
 from postlin.linalg.triangles import Cholesky, clear_corners, gains_before, mirror
 
@@ -15,10 +17,14 @@ class BlockFactor(Cholesky):
 
     def __init__(self, B: Array, n: int) -> None:
         """Take over the array of B − I, of which only the lower triangle is read."""
-        self._n, self._D = n, len(B) // n
+        self._n, self._D = n, B.shape[0] // n
+        Cholesky.__init__(self, self._cleared(B))
+
+    def _cleared(self, B: Matrix) -> Matrix:
+        """B with zeros above the diagonal in the panels and the blocks that are read."""
         clear_corners(B)
         clear_corners(B, self._D)
-        super().__init__(B)
+        return B
 
     def gains(self) -> Array:
         """I − (B⁻¹)ᵢᵢ, (n, D, D), to full precision.
@@ -31,20 +37,49 @@ class BlockFactor(Cholesky):
         diagonal = diagonal_of(self._invert())
         ends = diagonal.copy()
         diagonal[:] = 0.0
-        gains = np.empty((n, D, D))
+        below, mixed = np.empty((2, n, D, D))
         rows = self._array.T
 
         def work(part: slice) -> None:
             for i in range(part.start, part.stop):
                 here = slice(i * D, (i + 1) * D)
-                below = rows[here, i * D :]
-                mixed = ends[here] * rows[here, here]
-                gains[i] = -(below @ below.T) - mixed - mixed.T
+                off = rows[here, i * D :]
+                below[i], mixed[i] = off @ off.T, ends[here] * rows[here, here]
 
         in_batches(work, n, n * D * D)
         diagonal[:] = ends
-        np.einsum("naa->na", gains)[:] += gains_before(self._added, before, ends).reshape(n, D)
+        return self._assembled(below, mixed, before, ends)
+
+    def _assembled(self, below: Array, mixed: Array, before: Array, ends: Array) -> Array:
+        """The gains, from products of L⁻¹ without its diagonal, and with it, and that diagonal."""
+        gains = -below - mixed - transposed(mixed)
+        own = gains_before(self._added, before, ends).reshape(self._n, self._D)
+        np.einsum("naa->na", gains)[:] += own
         return gains
+
+
+def block_products(factors: Sequence[tuple[Array, Array]], D: int) -> Array:
+    """Σ K[i, j] tᵢ tⱼᵀ over pairs of K (n, n) and t (n D, M): the lower triangle, in Fortran order."""
+    n = len(factors[0][0])
+    result = np.empty((n * D, n * D), order="F")
+
+    def work(part: slice) -> None:
+        columns = slice(part.start * D, part.stop * D)
+        target = result.T[columns, columns.start :]
+        target[:] = 0.0
+        for K, t in factors:
+            block = (t[columns] @ t[columns.start :].T).reshape(-1, D, n - part.start, D)
+            block *= K[part, None, part.start :, None]
+            target += block.reshape(target.shape)
+
+    in_batches(work, n, n * D * D)
+    return result
+
+
+def column_grams(A: Array, D: int) -> Array:
+    """AⱼᵀAⱼ for every D consecutive columns Aⱼ of A, (columns/D, D, D)."""
+    columns = A.T.reshape(A.shape[1] // D, D, -1)
+    return np.asarray(columns @ transposed(columns))
 
 
 class BlockCorrelation:

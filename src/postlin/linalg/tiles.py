@@ -14,7 +14,7 @@ from postlin.linalg import arrays
 from postlin.linalg.arrays import Matrix, on_host, place_of
 from postlin.linalg.factor import Correlation, Factor, power_products
 from postlin.linalg.threads import slices
-from postlin.linalg.triangles import lower_panels
+from postlin.linalg.triangles import Cholesky, lower_panels
 
 #: The number of rows of a block, large enough for products to run at full speed.
 _BLOCK = 2048
@@ -66,20 +66,10 @@ def whole_times(A: Matrix, x: Array) -> Array:
     return np.asarray(on_host(A @ place_of(A).put(x)), float)
 
 
-class TiledFactor(Factor):
-    """``Factor`` on any device."""
+class TiledCholesky(Cholesky):
+    """``Cholesky`` on any device; the array has zeros above the diagonal, from block to block."""
 
     _panels = staticmethod(wide_panels)
-
-    @override
-    def _scaled(self, K: Matrix) -> Matrix:
-        place, n = place_of(K), len(self._root)
-        s, scaled = place.put(self._root), place.zeros(n, n)
-        for rows in rows_of_blocks(n):
-            part = K[rows, : rows.stop] * s[rows, None]
-            part *= s[None, : rows.stop]
-            scaled[rows, : rows.stop] = part
-        return scaled
 
     @override
     def _factorised(self, B: Matrix) -> tuple[Matrix, int]:
@@ -129,6 +119,20 @@ class TiledFactor(Factor):
         for rows in rows_of_blocks(A.shape[0]):
             A[rows, : rows.stop] = A[rows.start :, rows].T @ A[rows.start :, : rows.stop]
         return A
+
+
+class TiledFactor(TiledCholesky, Factor):
+    """``Factor`` on any device."""
+
+    @override
+    def _scaled(self, K: Matrix) -> Matrix:
+        place, n = place_of(K), len(self._root)
+        s, scaled = place.put(self._root), place.zeros(n, n)
+        for rows in rows_of_blocks(n):
+            part = K[rows, : rows.stop] * s[rows, None]
+            part *= s[None, : rows.stop]
+            scaled[rows, : rows.stop] = part
+        return scaled
 
     @override
     def into_correlation(self, unit: Array, spread: Array | None) -> "TiledCorrelation":

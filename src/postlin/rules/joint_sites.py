@@ -21,6 +21,7 @@ from scipy.special import softmax
 
 from postlin._typing import Array, cached_property, override
 from postlin.likelihoods.softmax import AtNodes, Nodes, SoftmaxMoments, over_points
+from postlin.linalg.arrays import on_host
 from postlin.linalg.blocks import inverted, outer, symmetric, times, transposed
 from postlin.rules.sites import Sites
 
@@ -117,7 +118,8 @@ class ByRegression(JointProposal):
         place[rows, columns] = place[columns, rows] = np.arange(len(rows))
 
         def of(at: AtNodes, part: slice) -> tuple[Array]:
-            return (self._through_sites(_by_direction(at.responses(products), place), part),)
+            responses = np.asarray(on_host(at.responses(products)))
+            return (self._through_sites(_by_direction(responses, place), part),)
 
         return over_points(mean, root, self.nodes, of, width=D)[0]
 

@@ -7,6 +7,7 @@ import numpy as np
 from postlin._typing import Array
 from postlin.inference.joint.evidence import JointApproximation
 from postlin.inference.joint.problem import JointMap, JointProblem
+from postlin.linalg.arrays import copied
 from postlin.linalg.blocks import inverted, symmetric, times, transposed
 from postlin.rules.sites import Sites
 
@@ -41,8 +42,6 @@ def without_one(approximation: JointApproximation, i: int) -> tuple[JointProblem
     start.nu[i] *= left
     prior = problem.prior
     if problem.levels:
-        prior = prior._replace(covariances=[K.copy() for K in prior.covariances])
-        more = 1.0 / weights.copies[i] - problem.weights.share[i]
-        for K, level in zip(prior.covariances, problem.levels, strict=True):
-            K[i, i] += level * more
+        prior = prior._replace(covariances=[copied(K) for K in prior.covariances])
+        prior.add_noise(problem.levels, weights.share - problem.weights.share)
     return replace(problem, weights=weights, prior=prior), start

@@ -48,7 +48,7 @@ class JointProblem(Problem["JointIterate"]):
     @cached_property
     def nodes(self) -> Nodes:
         """The contrasts, and the nodes with which softmax is averaged over a Gaussian."""
-        return Nodes.of(self.n_classes, self.rule.nodes)
+        return Nodes.of(self.n_classes, self.rule.nodes, self.prior.place)
 
     @override
     def iterate(self, sites: Sites, *, strict: bool = False) -> "JointIterate":
