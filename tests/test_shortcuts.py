@@ -172,7 +172,7 @@ MATRIX = 8 * 1000**2
 
 
 def stays_below(action, limit):
-    """Whether an action needs less memory; other threads of a process that ran other tests may add some."""
+    """Whether an action needs less memory in one of three runs; other threads may add some in one."""
     return any(peak_of(action) < limit for _ in range(3))
 
 
