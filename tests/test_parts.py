@@ -7,6 +7,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from postlin import ConvergenceWarning, GPClassifier
+from postlin.learning import parts
 from postlin.learning.groups import neighbourhoods
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import LARGE, ExactModel
@@ -144,3 +145,15 @@ def test_a_forecast_is_the_first_step_and_may_be_wrong():
         assert np.allclose(end.x, centre, atol=1e-6)
         if there is not None:
             assert np.array_equal(asked[1], there)
+
+
+def test_groups_that_are_clusters_far_apart_learn_what_is_inside_of_them(rows, monkeypatch):
+    # a length scale between the clusters explains many labels, and one inside of them nearly all
+    monkeypatch.setattr(parts, "LARGE", 200)
+    monkeypatch.setattr(parts, "_LEAST", 50)
+    X = rows[0][:200]
+    cluster = X[:, 0] > 0
+    y = np.where(np.where(cluster, 1.5, -1.5) + X[:, 1] + X[:, 2] > 0, 1, -1)
+    found = [GPClassifier().fit(X + far * cluster[:, None], y) for far in (1e2, 1e5)]
+    ends = [model.log_marginal_likelihood_value_ for model in found]
+    assert ends[1] > ends[0] - 1.0

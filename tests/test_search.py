@@ -143,6 +143,21 @@ def test_a_better_optimum_than_a_poor_start_finds(data):
     assert abs(gap) < 1e-3
 
 
+@pytest.mark.parametrize("which", [slice(50, 100), slice(6)], ids=["two clusters", "some outliers"])
+def test_rows_that_are_far_away_hide_nothing(which):
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(100, 3))
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=100) > 0, 1, -1)
+    X[which] += 1e5
+    found = GPClassifier().fit(X, y).log_marginal_likelihood_value_
+    apart = np.arange(100) < 0
+    apart[which] = True
+    kernel = ConstantKernel(80.0) * RBF(8.7) + NOISE
+    groups = [GPClassifier(kernel, optimizer=None).fit(X[part], y[part]) for part in (apart, ~apart)]
+    # they are as good as independent, at any kernel that suits them
+    assert found > sum(group.log_marginal_likelihood_value_ for group in groups) - 0.1
+
+
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
 def test_the_default_start_does_not_depend_on_the_unit(data, unit):
     here = data("thyroid", 80)

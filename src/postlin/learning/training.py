@@ -238,8 +238,9 @@ class Climb(Generic[Start]):
         """Search again where the data suggest that a better optimum is elsewhere.
 
         If the search began far from a natural length scale, values at such are computed ``elsewhere``;
-        one that is better than the best end begins another search. So does a short length scale, if the
-        best end is hardly better than constant probabilities.
+        one that is better than the best end begins another search. So does a length scale that suits
+        rows in clusters far apart, if they are, and a short one, if the best end is hardly better than
+        constant probabilities.
         """
         best, looks = self.best, guide.looks
         first = self.search.path[0][0] if self.search.path else best.x  # it had no evidence to follow
@@ -250,6 +251,8 @@ class Climb(Generic[Start]):
             if min(values) < best.value - LOOSEST:
                 logger.info("searching again from a point with log evidence %.2f", -min(values))
                 self.run(new[int(np.argmin(values))])
+        for theta in guide.near:
+            self.try_from(theta)
         if not guide.has_learned(self.search.log_evidence(self.best.x)):
             for theta in guide.short:
                 self.try_from(theta)
