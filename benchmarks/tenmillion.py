@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("/tmp"))
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message).110s")
+    given.folder.mkdir(parents=True, exist_ok=True)
     X, y = files(given.folder, given.rows)
     memory = Memory()
 
