@@ -24,6 +24,10 @@ class Hyperparameters:
     @property
     def theta(self) -> Array:
         """The logarithms of the free parameters: the kernel's in its order, then the likelihood's."""
+        return self._theta.copy()
+
+    @cached_property
+    def _theta(self) -> Array:  # the kernel takes as long for it as for a block of 100 rows
         free = [getattr(self.likelihood, name) for name in self.likelihood.free]
         with np.errstate(divide="ignore", invalid="ignore"):  # ``check`` refuses what has no logarithm
             return np.concatenate([self.kernel.theta, np.log(free)])
@@ -31,7 +35,7 @@ class Hyperparameters:
     @cached_property
     def n_logarithms(self) -> int:
         """The number of log-parameters with which ``theta`` begins; here it has no other entries."""
-        return len(self.theta)
+        return len(self._theta)
 
     @property
     def bounds(self) -> Array:
@@ -54,7 +58,7 @@ class Hyperparameters:
         ]
         return [*of_kernel, *self.likelihood.free]
 
-    @property
+    @cached_property
     def kernel_parameters(self) -> list[tuple[str, int]]:
         """The name and the number of elements of each free parameter of the kernel, in order."""
         parts = [("", self.kernel)]
@@ -75,8 +79,7 @@ class Hyperparameters:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy finds again what is cached."""
-        cached = "_slots", "_bounds", "n_logarithms"
-        return {name: value for name, value in vars(self).items() if name not in cached}
+        return {"kernel": self.kernel, "likelihood": self.likelihood}
 
     @cached_property
     def _slots(self) -> list[Slot] | None:
@@ -90,7 +93,8 @@ class Hyperparameters:
             moved(self.kernel, theta[:n], self._slots),
             self.likelihood.replaced(**dict(zip(self.likelihood.free, values, strict=True))),
         )
-        there.__dict__["_bounds"] = self._bounds  # which do not move
+        # what does not move
+        vars(there).update(_bounds=self._bounds, kernel_parameters=self.kernel_parameters)
         return there
 
     def by_likelihood(self, by_parameters: Mapping[str, float]) -> list[float]:
