@@ -129,7 +129,7 @@ def test_the_last_step_is_taken_without_a_slope_where_the_model_holds(off):
         assert np.allclose(end.x, centre)
 
 
-def test_a_forecast_is_the_first_step_and_may_be_wrong():
+def test_the_first_step_goes_towards_a_forecast_which_may_be_wrong():
     H, centre = np.diag([4.0, 1.0]), np.array([2.0, -1.0])
     objective, asked = quadratic(H, centre), []
     bounds = np.array([[-5.0, 5.0]] * 2)
@@ -143,8 +143,8 @@ def test_a_forecast_is_the_first_step_and_may_be_wrong():
         forecast = lambda x, slope, there=there: (there, H)  # noqa: E731
         end = minimise(counted, np.zeros(2), bounds, Worth(), forecast=forecast)
         assert np.allclose(end.x, centre, atol=1e-6)
-        if there is not None:
-            assert np.array_equal(asked[1], there)
+        if there is not None:  # in its direction, and no farther than any first step
+            assert np.allclose(asked[1], there / np.abs(there).max())
 
 
 def test_groups_that_are_clusters_far_apart_learn_what_is_inside_of_them(rows, monkeypatch):

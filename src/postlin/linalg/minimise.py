@@ -107,7 +107,7 @@ def minimise(
 ) -> Minimum:
     """Minimise from x, given the curvature there if it is known.
 
-    The first step goes to the ``forecast``, if there is one, and changes no parameter by more than
+    The first step goes towards the ``forecast``, if there is one, and changes no parameter by more than
     ``reach`` if the curvature is known. Where values are inexact, ``again`` recomputes the one at the
     best point: if that is too low by error, no other point would ever seem better; ``value_at`` is the
     exact objective without its slope. A parameter that has reached its ``soft`` upper bound goes on
@@ -125,7 +125,11 @@ def minimise(
         high = np.minimum(top, np.where(x < soft, soft, np.where(slope < -_FALLING, np.inf, x)))
         free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
         near, far = np.maximum(low - x, -radius), np.minimum(high - x, radius)
-        step, there = _step(model, slope, free, near, far) if there is None else there - x, None
+        if there is None:
+            step = _step(model, slope, free, near, far)
+        else:  # a forecast that is far away knows the direction, but hardly the distance
+            step, there = there - x, None
+            step *= min(1.0, radius / max(float(np.abs(step).max()), _SHORTEST))
         # the gain that the model predicts
         promised = -float(slope @ step) - (0.0 if model is None else 0.5 * float(step @ model @ step))
         length = float(np.abs(step).max(initial=0.0))
