@@ -13,6 +13,7 @@ from sklearn.metrics import average_precision_score
 from postlin.plotting import EvidenceDisplay
 from postlin.workbench.evaluation.comparison import Interval
 from postlin.workbench.evaluation.explanation import Dependence, Explanation, Plane
+from postlin.workbench.report.drawing import apart
 from postlin.workbench.report.features import decision_map, dependence, importance
 from postlin.workbench.report.inference import (
     convergence,
@@ -72,11 +73,13 @@ def example_importance(name="width"):
     return importance(Explanation([name, "height"], values, np.abs(values) / 5, 90, [], None), "PPL")
 
 
-def example_dependence(name="width", classes=("cat", "dog", "cow")):
+def example_dependence(name="width", classes=("cat", "dog", "cow"), about=None):
     p = np.tile(np.linspace(0.1, 0.4, 5), (len(classes), 1))
     numbers = Dependence(name, [1.0, 2.0, 3.0, 4.0, 5.0], True, p)
     levels = Dependence("colour", ["red", "green", name, "blue", "none"], False, p)
-    return dependence([numbers, levels, numbers], classes, "PPL")
+    zeros = np.zeros(2)
+    found = Explanation([name, "colour"], zeros, zeros, 90, [numbers, levels, numbers], None)
+    return dependence(found, classes, "PPL", about)
 
 
 def example_map(name="width", classes=("cat", "dog")):
@@ -313,8 +316,7 @@ def test_a_confusion_matrix_says_what_is_mistaken_for_what():
     assert "a rather long…" in figure.svg
     alike = tuple(f"a rather long name, number {k}" for k in range(3))
     figure = confusion_matrix(np.eye(3, dtype=int), alike, "PPL")
-    assert "numbered in their order" in figure.caption
-    assert figure.svg.count(">3</text>") == 2
+    assert all(figure.svg.count(f">a ra…{k}</text>") == 2 for k in range(3))
     perfect = confusion_matrix(np.diag([3, 4, 5]), ("a", "b", "c"), "PPL")
     assert "12 of 12 rows" in perfect.caption
     assert "Off it" not in perfect.caption
@@ -357,6 +359,19 @@ def test_a_method_that_is_far_from_the_others_does_not_flatten_them():
     assert ">far<" not in figure.svg
     assert "far +2.000 (1.000 to 3.000)" in figure.alt
     assert "far" not in comparison({"a": Interval(5.0, 4.0, 6.0)}, "b").caption
+    level = {"EP": Interval(0.0, -0.05, 0.05), "CL": Interval(0.001, -0.05, 0.05)}
+    assert "far" not in comparison(level | {"trees": Interval(0.1, -0.1, 0.3)}, "PL").caption
+
+
+def test_names_that_begin_alike_are_told_apart():
+    columns = [f"measurement of the yearly rain, station {k}, in litres" for k in range(30)]
+    for names in (columns, ["ab_" * 20 + str(k) for k in range(9)], ["a\x00", "a", "a" * 99, "a" * 98]):
+        for longest in (10, 24, 44):
+            shown = apart(names, longest)
+            assert len(set(shown)) == len(names)
+            assert max(map(len, shown)) <= longest
+    assert apart(columns, 24)[27] == "measurem…27, in litres"
+    assert apart(["short", "long " * 9], 10) == ["short", "long long…"]
 
 
 def test_precision_says_the_average_precision():
@@ -368,6 +383,7 @@ def test_precision_says_the_average_precision():
 def test_features_are_described_in_words():
     assert "width 0.3 and height −0.01" in example_importance().alt
     assert "‘cat’ from 0.1 to 0.4" in example_dependence().alt
+    assert "‘dog’" not in example_dependence(classes=("cat", "dog"), about=0).alt
     assert "90 held-out rows" in example_importance().caption
 
 
