@@ -82,13 +82,15 @@ def example_dependence(name="width", classes=("cat", "dog", "cow"), about=None):
     return dependence(found, classes, "PPL", about)
 
 
-def example_map(name="width", classes=("cat", "dog")):
+def example_map(name="width", classes=("cat", "dog"), about=1):
     rng = np.random.default_rng(0)
     axis = np.linspace(0, 1, 8)
     p = np.stack(np.broadcast_arrays(axis, 1 - axis[:, None]), axis=-1)
     plane = Plane(axis, axis, p / p.sum(axis=-1, keepdims=True).clip(1e-9))
-    codes = rng.integers(0, 2, 20)
-    return decision_map(plane, rng.random((20, 2)), codes, classes, [name, "height"], "PPL")
+    rows, codes = rng.random((20, 2)), rng.integers(0, 2, 20)
+    if about == 0:
+        plane, codes = plane._replace(probability=plane.probability[..., ::-1]), 1 - codes
+    return decision_map(plane, rows, codes, classes, [name, "height"], "PPL", about)
 
 
 def example_traces():
@@ -306,6 +308,11 @@ def test_maps_say_where_the_maximum_and_the_mean_are():
     assert "maximum −50 at length scale 4.48 and variance 7.39" in example_surface().alt
     assert "from (1, 1) to (4.48, 20.1) in 3 evaluations" in example_surface().alt
     assert "mean (0.25, −1)" in example_synthetic().alt
+
+
+def test_a_map_does_not_depend_on_the_order_of_classes():
+    assert example_map(classes=("dog", "cat"), about=0) == example_map(classes=("cat", "dog"), about=1)
+    assert "probability of ‘dog’" in example_map().alt
 
 
 def test_a_confusion_matrix_says_what_is_mistaken_for_what():

@@ -95,19 +95,29 @@ def _change(part: Dependence, c: int) -> str:
 
 
 def decision_map(
-    plane: Plane, X: Array, codes: np.ndarray, classes: tuple[str, ...], names: list[str], name: str
+    plane: Plane,
+    X: Array,
+    codes: np.ndarray,
+    classes: tuple[str, ...],
+    names: list[str],
+    name: str,
+    about: int | None = None,
 ) -> Figure:
-    """Return the probabilities over two features, with the rows and the indices of their classes."""
-    response, order = {"probability": plane.probability}, np.arange(len(classes))
+    """Return the probability of one of two classes over two features, or the most probable of many.
+
+    The rows ``X`` are drawn with the classes of which ``codes`` holds the indices.
+    """
+    order = np.arange(len(classes)) if about is None else np.array([1 - about, about])
+    response = {"probability": plane.probability[..., order]}
+    what = "most probable class" if about is None else f"probability of {called(classes)[about]}"
     with sheet(3.8) as drawn:
         axes = drawn.axes(grid=False)
         DecisionDisplay(plane.axis0, plane.axis1, response, order, X=X, y=codes).plot(axes)
         shown = apart(names)
         axes.set(xlabel=shown[0], ylabel=shown[1])
-        if len(classes) == 2:
-            drawn.canvas.axes[-1].set_ylabel(short(f"probability of {classes[1]}"))
-        drawn.legend(axes.get_legend_handles_labels()[0], classes)
-    what = f"probability of {called(classes)[1]}" if len(classes) == 2 else "most probable class"
+        if about is not None:
+            drawn.canvas.axes[-1].set_ylabel(short(f"probability of {classes[about]}"))
+        drawn.legend(axes.get_legend_handles_labels()[0], [classes[k] for k in order])
     caption = (
         f"Decision map of {name}: the {what} over both features, the boundary where classes are "
         "equally probable, and the rows. The model is that of the first fold."

@@ -198,13 +198,13 @@ def probabilities_section(data: Data, conclusion: Conclusion) -> Section:
 def features_section(data: Data, conclusion: Conclusion, found: Explanation) -> Section:
     """Return which features the best method relies on, and how."""
     name = names_of(conclusion.ranking)[conclusion.best]
+    about = curves.drawn_class(data.codes) if len(data.classes) == 2 else None
     items: list[Item] = [features.importance(found, name)]
     if found.plane is not None:
         columns = [str(column) for column in data.feature_names]
         seen = data.table.to_numpy(float), data.codes, data.classes
-        items.append(features.decision_map(found.plane, *seen, columns, name))
+        items.append(features.decision_map(found.plane, *seen, columns, name, about))
     if found.dependence:
-        about = curves.drawn_class(data.codes) if len(data.classes) == 2 else None
         items.append(features.dependence(found, data.classes, name, about))
     return Section("Features", [], items)
 
