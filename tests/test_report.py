@@ -384,7 +384,9 @@ def test_names_that_begin_alike_are_told_apart():
 def test_precision_says_the_average_precision():
     y, p = predictions()
     average = average_precision_score(y, p)
-    assert f"a (AP {average:.3f})" in precision_recall({"a": (y, p)}, "cats").alt
+    figure = precision_recall({"a" * 60: (y, p)}, "cats")
+    assert f"aaa has AP {average:.3f}" in figure.alt
+    assert f"aaa… (AP {average:.3f})<" in figure.svg
 
 
 def test_features_are_described_in_words():

@@ -40,13 +40,14 @@ def curves_of(conclusion: Conclusion, k: int = 1) -> predictions.Curves:
 
 
 def drawn_as_one(conclusion: Conclusion) -> str:
-    """Return a sentence on the methods that are drawn as one, after a space, if there are any."""
+    """Return a sentence for each group of methods that are drawn as one, after a space."""
     same = [cells for cells in conclusion.alike if len(cells) > 1]
     names = names_of(conclusion.ranking)
-    parts = [listing([names[cell] for cell in cells]) for cells in same]
-    if not parts:
-        return ""
-    return f" {'; '.join(parts)} give the same probabilities to within 0.02, and are drawn as one."
+    return "".join(
+        f" {listing([names[cell] for cell in cells])} give the same probabilities to within 0.02, and "
+        "are drawn as one."
+        for cells in same
+    )
 
 
 def traces_of(results: Results) -> dict[str, list[float]]:

@@ -28,6 +28,8 @@ _BINS, _HELD = 10, 10
 #: A confusion matrix has numbers for up to this many classes and names for up to this many, each with
 #: at most this many letters; inches of a letter, and of the names across and the longest down.
 _NUMBERED, _NAMED, _LONGEST, _LETTER, _ROOM = 12, 40, 14, 0.068, 3.8
+#: Letters of the name of a curve beside its score.
+_BESIDE = 28
 #: A method so many times farther from the best than all other intervals reach is not drawn.
 _FAR = 4
 
@@ -138,7 +140,7 @@ def roc(curves: Curves, found: str, mistaken: str) -> Figure:
         axes.set(ylabel=short(f"share of {found} found"), ylim=(-0.04, 1.04))
         if not rates:
             drawn.say_empty("no curve: it needs rows of both classes")
-        drawn.legend(handles(len(curves)), [f"{name} ({area})" for name, area in areas.items()])
+        drawn.legend(handles(len(curves)), _scored(areas))
     parts = [f"{name} has {area}" for name, area in areas.items()]
     caption = (
         f"ROC curves: the share of {found} found against the share of {mistaken} taken for it, over "
@@ -151,10 +153,7 @@ def precision_recall(curves: Curves, found: str) -> Figure:
     """Return precision against recall of the rows of ``found``, with the average precision of each."""
     drawable = {name: c for name, c in curves.items() if np.any(c[0]) and len(c[0])}
     average = {name: float(average_precision_score(*c)) for name, c in drawable.items()}
-    labels = {
-        name: f"{name} (AP {average[name]:.3f})" if name in average else f"{name} (AP undefined)"
-        for name in curves
-    }
+    scores = {name: f"AP {average[name]:.3f}" if name in average else "AP undefined" for name in curves}
     share = max((float(np.mean(c[0])) for c in drawable.values()), default=0.0)
     with sheet(3.7) as drawn:
         axes = drawn.axes()
@@ -168,13 +167,20 @@ def precision_recall(curves: Curves, found: str) -> Figure:
         axes.set(ylabel="precision", ylim=(-0.04, 1.04))
         if not drawable:
             drawn.say_empty("no curve: it needs rows of the class")
-        drawn.legend(handles(len(curves)), list(labels.values()))
+        drawn.legend(handles(len(curves)), _scored(scores))
     caption = (
         f"Precision and recall: of the rows taken for {found}, the share that is right, against the "
         f"share of {found} found, over all thresholds. AP is the average precision; the dashed line, "
         f"{number(share)}, is guessing."
     )
-    return Figure(drawn.svg, f"Precision and recall. {listing([*labels.values()])}.", caption)
+    parts = [f"{name} has {score}" for name, score in scores.items()]
+    return Figure(drawn.svg, f"Precision and recall. {listing(parts) or 'No data'}.", caption)
+
+
+def _scored(scores: dict[str, str]) -> list[str]:
+    """Return the names of curves, cut so that their scores fit behind them in a legend."""
+    names = apart([*scores], _BESIDE)
+    return [f"{name} ({score})" for name, score in zip(names, scores.values(), strict=True)]
 
 
 def confusion_matrix(counts: np.ndarray, classes: tuple[str, ...], title: str) -> Figure:

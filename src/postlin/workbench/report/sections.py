@@ -22,8 +22,8 @@ from postlin.workbench.report.words import SHORT, called, names_of, percent, wit
 FOOTER = f"Made by postlin {postlin.__version__}. One file, no network, no scripts."
 #: Decimals of the scores that are not shown with three.
 _DECIMALS = {"log_evidence": 1, "seconds": 2, "evidence_gap": 2}
-#: The most wrong rows in a table, classes named in the text, and letters of a class beside its AUC.
-_WRONG, _NAMED, _LEGEND = 12, 8, 21
+#: The most wrong rows in a table, and classes named in the text.
+_WRONG, _NAMED = 12, 8
 #: With a smaller share of the rarer class, ROC curves flatter: precision and recall are drawn too.
 _RARE = 0.3
 
@@ -175,8 +175,7 @@ def probabilities_section(data: Data, conclusion: Conclusion) -> Section:
         shown = np.sort(np.argsort(-np.bincount(y, minlength=p.shape[1]), kind="stable")[: curves.MOST])
         if len(data.classes) > curves.MOST:
             text += f" There are curves for the {curves.MOST} classes with most rows."
-        labels = apart(data.classes, _LEGEND)
-        drawn = {labels[k]: ((y == k).astype(float), p[:, k]) for k in shown}
+        drawn = {data.classes[k]: ((y == k).astype(float), p[:, k]) for k in shown}
         items = [
             predictions.reliability(right, sure, name, "predicted correctly", "of the predicted class"),
             predictions.roc(drawn, "the class", "other rows"),

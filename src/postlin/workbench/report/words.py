@@ -105,10 +105,13 @@ def seconds_of(value: float) -> str:
 
 
 def excess_of(interval: Interval) -> str:
-    """Return a difference and its interval, such as '+0.014 [-0.003, 0.031]'."""
-    if interval.low == interval.high:
-        return f"{interval.mean:+.3f}"
-    return f"{interval.mean:+.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+    """Return a difference and its interval, if it has one.
+
+    >>> excess_of(Interval(0.014, -0.003, 0.031)), excess_of(Interval(1e-6, -1e-6, 1e-6))
+    ('+0.014 [-0.003, 0.031]', '+0.000 [0.000, 0.000]')
+    """
+    mean, low, high = (round(value, 3) + 0.0 for value in interval)  # no −0.000
+    return f"{mean:+.3f}" if interval.low == interval.high else f"{mean:+.3f} [{low:.3f}, {high:.3f}]"
 
 
 def score_rows(
