@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from docutils import nodes
 from PIL import Image, ImageOps
 from sphinx import addnodes
@@ -174,16 +175,25 @@ def _shorten_attributes(app: Any, page: nodes.document) -> None:
 
 
 def _crop_thumbnails(app: Any) -> None:
-    """Make the thumbnails of wide figures from their left halves, which are their first plots."""
+    """Make the thumbnails of wide figures from their first plots."""
     folder = Path(app.srcdir) / "auto_gallery" / "images"
     for path in folder.glob("sphx_glr_*_001.png"):
         figure = Image.open(path).convert("RGB")
-        if figure.width > 1.6 * figure.height:
-            first = figure.crop((0, 0, figure.width // 2, figure.height))
+        if figure.width > 2 * figure.height:
+            first = figure.crop((0, 0, _end_of_first_plot(figure), figure.height))
             size = sphinx_gallery_conf["thumbnail_size"]
             ImageOps.pad(first, size, Image.Resampling.LANCZOS, "white").save(
                 folder / "thumb" / path.name.replace("_001", "_thumb")
             )
+
+
+def _end_of_first_plot(figure: Image.Image) -> int:
+    """Return the middle of the widest white band near the middle of a figure of two plots."""
+    low, high = 2 * figure.width // 5, 3 * figure.width // 5
+    inked = np.flatnonzero((np.asarray(figure)[:, low:high] < 250).any(axis=(0, 2)))
+    ends = np.array([0, *inked, high - low])
+    widest = int(np.argmax(np.diff(ends)))
+    return low + int(ends[widest : widest + 2].mean())
 
 
 def _purpose_first(app: Any, page: nodes.document) -> None:

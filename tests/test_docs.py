@@ -4,6 +4,7 @@ import ast
 import contextlib
 import io
 import re
+import shlex
 import subprocess
 import sys
 from itertools import takewhile
@@ -69,6 +70,56 @@ def test_every_python_block_runs_and_prints_what_it_says(page, tmp_path, monkeyp
 def test_a_wrong_promise_is_found():
     with pytest.raises(AssertionError):
         _run(ROOT / "README.md", 1, "print(1)\n#> 2\n", {})
+
+
+COMMANDED = [*PAGES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "benchmarks").glob("*.md"))]
+
+
+def _commands(text: str) -> list[list[str]]:
+    """The words of the commands that a page shows, in blocks and in sentences."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    code = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines += [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", code)]
+    words = [
+        shlex.split(line, comments=True) for line in lines if re.match(r"(postlin|make|python) ", line)
+    ]
+    return [line for line in words if len(line) > 1]
+
+
+def _unknown(words: list[str]) -> set[str]:
+    """What a command names that does not exist: a target, a script, a subcommand or its options."""
+    program, name, *arguments = words
+    options = {word.partition("=")[0] for word in arguments if word.startswith("--")}
+    if program == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        return {name} - {*targets}
+    if program == "python":
+        if name == "-m":
+            return set()
+        script = ROOT / name
+        text = script.read_text(encoding="utf-8") if script.exists() else ""
+        missing = set() if script.exists() else {name}
+        return missing | {option for option in options if f'"{option}"' not in text}
+    typer = pytest.importorskip("typer")
+    app = pytest.importorskip("postlin.workbench.cli.app", exc_type=ImportError).app
+    commands = typer.main.get_command(app).commands
+    if name not in commands:
+        return {name} - {"COMMAND"}
+    known = {option for parameter in commands[name].params for option in parameter.opts} | {"--help"}
+    return options - known
+
+
+@pytest.mark.parametrize("page", COMMANDED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_exists(page):
+    commands = _commands(page.read_text(encoding="utf-8"))
+    assert {" ".join(words): missing for words in commands if (missing := _unknown(words))} == {}
+
+
+def test_a_wrong_command_is_found():
+    page = "`make nothing`\n```sh\npostlin fit a.csv --no-such  # a comment\npython no/such.py\n```\n"
+    found = [_unknown(words) for words in _commands(page)]
+    assert found == [{"--no-such"}, {"no/such.py"}, {"nothing"}]
 
 
 @pytest.mark.parametrize("page", ["own_likelihood", "own_rule"])

@@ -15,11 +15,11 @@ from postlin.tables.preparation import Preparation
 from postlin.workbench.cli import outputs
 from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.comparison import conclude, interval_over_folds
-from postlin.workbench.evaluation.explanation import Explanation, explain
+from postlin.workbench.evaluation.explanation import Dependence, Explanation, explain
 from postlin.workbench.evaluation.folds import Data, FoldResult, Task, held_out
 from postlin.workbench.evaluation.scores import Cell, group, summarise
 from postlin.workbench.report import words
-from postlin.workbench.report.curves import curves_of
+from postlin.workbench.report.curves import curves_of, drawn_class
 from postlin.workbench.report.sections import Origin, evaluation_page
 
 FOLDS = 5
@@ -117,6 +117,28 @@ def test_classes_are_called_by_their_names():
     assert "share of rows of ‘cat’" in text or "share of rows of ‘dog’" in text
 
 
+def test_all_figures_of_two_classes_are_about_the_rarer_one():
+    assert [drawn_class(np.array(codes)) for codes in ([0, 0, 1], [0, 1, 1], [0, 1])] == [1, 0, 1]
+    data = data_of()
+    data = replace(data, codes=(data.X[:, 0] > -0.7).astype(int))  # few cats
+    p = np.stack([np.linspace(0.2, 0.8, 5)] * 2)
+    found = explanation_of(data)._replace(dependence=[Dependence("width", [*range(5)], True, p)])
+    text = text_of(page_of(data, results_of(data, [("PL", "probit")]), found)[0])
+    for phrase in ("share of rows of {} against", "share of {} found", "mean probability of {} if"):
+        assert phrase.format("‘cat’") in text
+
+
+def test_classes_with_names_that_begin_alike_are_told_apart():
+    data = data_of(tuple(f"a name that goes on for rather long, kind {k}" for k in "abc"))
+    page, _ = page_of(data, results_of(data, EVERY), explanation_of(data))
+    assert "tells ‘a name tha…a’, ‘a name tha…b’ and ‘a name tha…c’ apart" in first_screen(page)
+
+
+def test_remarks_about_the_table_are_there_once():
+    data = replace(data_of(), remarks=("pets.csv: columns separated by semicolons",))
+    assert page_of(data, results_of(data, EVERY))[0].count("separated by semicolons") == 1
+
+
 def test_three_classes_and_hostile_names():
     names = (HOSTILE, "</td><td>", "$x_y$ " * 20)
     data = data_of(names)
@@ -176,7 +198,7 @@ def test_where_a_baseline_is_best_the_report_says_so():
     data = data_of()
     page, _ = page_of(data, results_of(data, EVERY, quality={"logistic": 5.0}))
     assert "Which method? logistic regression" in first_screen(page)
-    assert "A baseline is not beaten" in first_screen(page)
+    assert "A baseline is the best" in first_screen(page)
     page, _ = page_of(data, results_of(data, GAUSSIAN))
     assert "No baseline was asked for: add majority, logistic, boosting to --methods" in text_of(page)
 

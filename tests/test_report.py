@@ -13,6 +13,7 @@ from sklearn.metrics import average_precision_score
 from postlin.plotting import EvidenceDisplay
 from postlin.workbench.evaluation.comparison import Interval
 from postlin.workbench.evaluation.explanation import Dependence, Explanation, Plane
+from postlin.workbench.report.drawing import apart
 from postlin.workbench.report.features import decision_map, dependence, importance
 from postlin.workbench.report.inference import (
     convergence,
@@ -72,20 +73,24 @@ def example_importance(name="width"):
     return importance(Explanation([name, "height"], values, np.abs(values) / 5, 90, [], None), "PPL")
 
 
-def example_dependence(name="width", classes=("cat", "dog", "cow")):
+def example_dependence(name="width", classes=("cat", "dog", "cow"), about=None):
     p = np.tile(np.linspace(0.1, 0.4, 5), (len(classes), 1))
     numbers = Dependence(name, [1.0, 2.0, 3.0, 4.0, 5.0], True, p)
     levels = Dependence("colour", ["red", "green", name, "blue", "none"], False, p)
-    return dependence([numbers, levels, numbers], classes, "PPL")
+    zeros = np.zeros(2)
+    found = Explanation([name, "colour"], zeros, zeros, 90, [numbers, levels, numbers], None)
+    return dependence(found, classes, "PPL", about)
 
 
-def example_map(name="width", classes=("cat", "dog")):
+def example_map(name="width", classes=("cat", "dog"), about=1):
     rng = np.random.default_rng(0)
     axis = np.linspace(0, 1, 8)
     p = np.stack(np.broadcast_arrays(axis, 1 - axis[:, None]), axis=-1)
     plane = Plane(axis, axis, p / p.sum(axis=-1, keepdims=True).clip(1e-9))
-    codes = rng.integers(0, 2, 20)
-    return decision_map(plane, rng.random((20, 2)), codes, classes, [name, "height"], "PPL")
+    rows, codes = rng.random((20, 2)), rng.integers(0, 2, 20)
+    if about == 0:
+        plane, codes = plane._replace(probability=plane.probability[..., ::-1]), 1 - codes
+    return decision_map(plane, rows, codes, classes, [name, "height"], "PPL", about)
 
 
 def example_traces():
@@ -305,6 +310,11 @@ def test_maps_say_where_the_maximum_and_the_mean_are():
     assert "mean (0.25, −1)" in example_synthetic().alt
 
 
+def test_a_map_does_not_depend_on_the_order_of_classes():
+    assert example_map(classes=("dog", "cat"), about=0) == example_map(classes=("cat", "dog"), about=1)
+    assert "probability of ‘dog’" in example_map().alt
+
+
 def test_a_confusion_matrix_says_what_is_mistaken_for_what():
     figure = example_matrix()
     assert "50 of 61 rows are on the diagonal" in figure.caption
@@ -313,8 +323,7 @@ def test_a_confusion_matrix_says_what_is_mistaken_for_what():
     assert "a rather long…" in figure.svg
     alike = tuple(f"a rather long name, number {k}" for k in range(3))
     figure = confusion_matrix(np.eye(3, dtype=int), alike, "PPL")
-    assert "numbered in their order" in figure.caption
-    assert figure.svg.count(">3</text>") == 2
+    assert all(figure.svg.count(f">a ra…{k}</text>") == 2 for k in range(3))
     perfect = confusion_matrix(np.diag([3, 4, 5]), ("a", "b", "c"), "PPL")
     assert "12 of 12 rows" in perfect.caption
     assert "Off it" not in perfect.caption
@@ -357,17 +366,33 @@ def test_a_method_that_is_far_from_the_others_does_not_flatten_them():
     assert ">far<" not in figure.svg
     assert "far +2.000 (1.000 to 3.000)" in figure.alt
     assert "far" not in comparison({"a": Interval(5.0, 4.0, 6.0)}, "b").caption
+    level = {"EP": Interval(0.0, -0.05, 0.05), "CL": Interval(0.001, -0.05, 0.05)}
+    assert "far" not in comparison(level | {"trees": Interval(0.1, -0.1, 0.3)}, "PL").caption
+
+
+def test_names_that_begin_alike_are_told_apart():
+    columns = [f"measurement of the yearly rain, station {k}, in litres" for k in range(30)]
+    for names in (columns, ["ab_" * 20 + str(k) for k in range(9)], ["a\x00", "a", "a" * 99, "a" * 98]):
+        for longest in (10, 24, 44):
+            shown = apart(names, longest)
+            assert len(set(shown)) == len(names)
+            assert max(map(len, shown)) <= longest
+    assert apart(columns, 24)[27] == "measurem…27, in litres"
+    assert apart(["short", "long " * 9], 10) == ["short", "long long…"]
 
 
 def test_precision_says_the_average_precision():
     y, p = predictions()
     average = average_precision_score(y, p)
-    assert f"a (AP {average:.3f})" in precision_recall({"a": (y, p)}, "cats").alt
+    figure = precision_recall({"a" * 60: (y, p)}, "cats")
+    assert f"aaa has AP {average:.3f}" in figure.alt
+    assert f"aaa… (AP {average:.3f})<" in figure.svg
 
 
 def test_features_are_described_in_words():
     assert "width 0.3 and height −0.01" in example_importance().alt
     assert "‘cat’ from 0.1 to 0.4" in example_dependence().alt
+    assert "‘dog’" not in example_dependence(classes=("cat", "dog"), about=0).alt
     assert "90 held-out rows" in example_importance().caption
 
 

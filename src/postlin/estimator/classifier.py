@@ -40,7 +40,7 @@ _FEATURES = ("n_features_in_", "feature_names_in_")
 class GPClassifier(Findings, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian process classification by posterior or cavity linearisation, EP or Laplace.
 
-    Parameters that scikit-learn's ``GaussianProcessClassifier`` has too mean the same here.
+    Parameters of scikit-learn's ``GaussianProcessClassifier`` have the same meaning here.
 
     Parameters
     ----------

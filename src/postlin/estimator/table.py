@@ -35,9 +35,12 @@ def table_classifier(
         A data frame (of pandas or polars) with the features, whose columns tell what they hold; or a
         dict from the names of columns to ``"number"`` or ``"category"``. Columns of a frame that
         seem to identify rows, are constant, empty or equal to another are left out, with a warning.
-    numbers, categories, left_out
-        Names of columns of the frame that hold numbers, hold categories, or are not to be used,
-        whatever they look like.
+    numbers
+        Names of columns of the frame that hold numbers, whatever they look like.
+    categories
+        Names of columns of the frame that hold categories, whatever they look like.
+    left_out
+        Names of columns of the frame that are not to be used.
     impute
         What replaces missing numbers: the ``"median"``, the ``"mean"`` or the ``"most_frequent"``.
     scaling

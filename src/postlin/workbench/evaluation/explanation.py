@@ -62,8 +62,8 @@ def explain(data: Data, results: Results, jobs: int = 1) -> Explanation:
     tasks = list(results)
     spent = np.cumsum([result.seconds for result in results.values()])
     chosen = tasks[: max(1, int(np.sum(spent <= _SECONDS)))]
-    first, rises = _explain_fold(data, table, tasks[0])
-    others = Parallel(n_jobs=jobs)(delayed(_rises)(data, table, task) for task in chosen[1:])
+    first, rises = _explain_fold(data, tasks[0])
+    others = Parallel(n_jobs=jobs)(delayed(_rises)(data, task) for task in chosen[1:])
     rises = np.hstack([rises, *others])
     order = np.argsort(-rises.mean(axis=1), kind="stable")
     names = [str(table.columns[k]) for k in order]
@@ -86,7 +86,7 @@ def _some(n: int, most: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).permutation(n)[:most])
 
 
-def _fitted(data: Data, table: pd.DataFrame, task: Task) -> tuple[Any, np.ndarray]:
+def _fitted(data: Data, task: Task) -> tuple[Any, np.ndarray]:
     """A pipeline that takes rows of the table, fitted as the fold was, and the held-out rows."""
     test = held_out(data, task)
     train = np.setdiff1d(np.arange(len(data.codes)), test)
@@ -94,14 +94,15 @@ def _fitted(data: Data, table: pd.DataFrame, task: Task) -> tuple[Any, np.ndarra
     assert preparation is not None
     model = Pipeline([*preparation.steps(), ("classifier", make_model(task))])
     with warnings.catch_warnings(action="ignore"):
-        model.fit(table.iloc[train], data.codes[train])
+        model.fit(data.table.iloc[train], data.codes[train])
     return model, test
 
 
-def _explain_fold(data: Data, table: pd.DataFrame, task: Task) -> tuple[Any, Array]:
+def _explain_fold(data: Data, task: Task) -> tuple[Any, Array]:
     """The fitted pipeline, and the rise of the log-loss for each feature and shuffle."""
+    table = data.table
     with threadpool_limits(1, user_api="blas"):
-        model, test = _fitted(data, table, task)
+        model, test = _fitted(data, task)
         rows = test[_some(len(test), _ROWS)]
         shuffles = _SHUFFLES if table.shape[1] <= _MANY else 1
         found = permutation_importance(
@@ -115,8 +116,8 @@ def _explain_fold(data: Data, table: pd.DataFrame, task: Task) -> tuple[Any, Arr
     return model, np.asarray(found.importances, float)
 
 
-def _rises(data: Data, table: pd.DataFrame, task: Task) -> Array:
-    return _explain_fold(data, table, task)[1]
+def _rises(data: Data, task: Task) -> Array:
+    return _explain_fold(data, task)[1]
 
 
 def _minus_log_loss(model: Any, X: pd.DataFrame, y: np.ndarray) -> float:

@@ -64,16 +64,6 @@ def make_classifier(
     rule = _rule(method, small_variance if paper else None)
     if multi_class == "joint":
         return GPClassifier(inference=rule, multi_class=multi_class)
-    if n_neighbors is not None:
-        return GPClassifier(
-            likelihood=likelihood,
-            inference=rule,
-            multi_class=multi_class or "one_vs_rest",
-            n_neighbors=n_neighbors,
-            inducing="auto" if inducing is None else inducing,
-            random_state=0,
-            device=device,
-        )
     schedule = Sequential if method.startswith("S") else Parallel
     if not paper:
         return GPClassifier(
@@ -81,8 +71,9 @@ def make_classifier(
             inference=rule,
             schedule=schedule(),
             multi_class=multi_class or "one_vs_rest",
-            inducing=inducing,
-            random_state=None if inducing is None else 0,
+            n_neighbors=n_neighbors,
+            inducing="auto" if n_neighbors is not None and inducing is None else inducing,
+            random_state=None if n_neighbors is None and inducing is None else 0,
             device=device,
         )
     return GPClassifier(

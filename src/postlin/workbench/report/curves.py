@@ -1,4 +1,4 @@
-"""The curves of a report: those worth drawing, with methods that agree drawn as one."""
+"""What the figures of a report draw: curves worth drawing, with methods that agree drawn as one."""
 
 import numpy as np
 
@@ -7,13 +7,19 @@ from postlin.workbench.evaluation.comparison import Conclusion
 from postlin.workbench.evaluation.folds import Results
 from postlin.workbench.evaluation.scores import group
 from postlin.workbench.report import predictions
-from postlin.workbench.report.drawing import listing, short
+from postlin.workbench.report.drawing import listing
 from postlin.workbench.report.words import names_of
 
-#: The most curves in a figure, and letters of a class in a legend.
-MOST, _LONGEST = 6, 21
+#: The most curves in a figure.
+MOST = 6
 #: Traces of the log evidence that are nowhere this far apart are drawn as one.
 _SAME = 0.5
+
+
+def drawn_class(codes: np.ndarray) -> int:
+    """Return which of two classes the figures are about: the rarer one, or else the second."""
+    first, second = np.bincount(codes, minlength=2)
+    return int(second <= first)
 
 
 def curves_of(conclusion: Conclusion, k: int = 1) -> predictions.Curves:
@@ -34,13 +40,14 @@ def curves_of(conclusion: Conclusion, k: int = 1) -> predictions.Curves:
 
 
 def drawn_as_one(conclusion: Conclusion) -> str:
-    """Return a sentence on the methods that are drawn as one, after a space, if there are any."""
+    """Return a sentence for each group of methods that are drawn as one, after a space."""
     same = [cells for cells in conclusion.alike if len(cells) > 1]
     names = names_of(conclusion.ranking)
-    parts = [listing([names[cell] for cell in cells]) for cells in same]
-    if not parts:
-        return ""
-    return f" {'; '.join(parts)} give the same probabilities to within 0.02, and are drawn as one."
+    return "".join(
+        f" {listing([names[cell] for cell in cells])} give the same probabilities to within 0.02, and "
+        "are drawn as one."
+        for cells in same
+    )
 
 
 def traces_of(results: Results) -> dict[str, list[float]]:
@@ -56,9 +63,3 @@ def traces_of(results: Results) -> dict[str, list[float]]:
         else:
             alike.append(([names[cell]], trace))
     return {", ".join(same): trace for same, trace in alike[:MOST]}
-
-
-def in_legend(classes: tuple[str, ...], k: int) -> str:
-    """Return the name of class ``k``; if it must be cut, its number tells it apart."""
-    name = short(classes[k], _LONGEST)
-    return f"{k + 1}: {name}" if name.endswith("…") else name

@@ -3,6 +3,7 @@
 import io
 import math
 import re
+import sys
 import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
@@ -74,7 +75,7 @@ class Sheet:
                 own.remove()
         if not handles:
             return
-        labels = [short(label) for label in labels]
+        labels = apart(labels)
         columns = 2 if len(labels) > 1 and max(map(len, labels)) <= _HALF_LINE else 1
         lines = -(-len(labels) // columns)
         self.canvas.set_figheight(self.canvas.get_figheight() + _LEGEND_LINE * lines + 0.08)
@@ -183,6 +184,39 @@ def short(text: str, longest: int = 44) -> str:
     """Return the text on one line, cut to ``longest`` letters; 44 fit into a legend."""
     line = " ".join(plain(text).split())
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+
+
+def apart(names: Sequence[str], longest: int = 44) -> list[str]:
+    """Return the names as ``short`` does, but none like another.
+
+    Names that begin alike are cut in the middle as well, before the word in which they differ, and
+    numbered if they still look alike.
+
+    >>> apart(["area", "length of the left wing", "length of the right wing"], 15)
+    ['area', 'lengt…left wing', 'lengt…right wi…']
+    """
+    lines = [short(name, sys.maxsize) for name in names]
+    shown = [short(line, longest) for line in lines]
+    for alike in _alike(shown):
+        first, *_, last = sorted(lines[k] for k in alike)  # no others have less in common
+        pairs = enumerate(zip(first, last, strict=False))
+        common = next((k for k, (a, b) in pairs if a != b), len(first))
+        head = longest // 3
+        start = max(len(re.sub(r"[^\W_]*$", "", first[:common])), common - head)
+        for k in alike:
+            shown[k] = f"{lines[k][:head].rstrip()}…{short(lines[k][start:], longest - head - 1)}"
+    for alike in _alike(shown):
+        for k in alike:
+            shown[k] = short(f"{k + 1}: {lines[k]}", longest)
+    return shown
+
+
+def _alike(texts: list[str]) -> list[list[int]]:
+    """Return the places of equal texts, for each text that occurs more than once."""
+    places: dict[str, list[int]] = {}
+    for k, text in enumerate(texts):
+        places.setdefault(text, []).append(k)
+    return [alike for alike in places.values() if len(alike) > 1]
 
 
 def number(value: float, digits: int = 3) -> str:

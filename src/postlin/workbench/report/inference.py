@@ -52,7 +52,10 @@ def evidence_traces(traces: dict[str, list[float]]) -> Figure:
         elif cut:
             axes.set_ylim(floor, finite.max() + 0.05 * (finite.max() - floor))
         drawn.legend(handles(len(curves), markers=True), list(curves))
-    caption = "Log evidence by evaluation: dots are the optimiser's evaluations, lines the best so far."
+    caption = (
+        "Log evidence by evaluation, in the first fold: dots are the optimiser's evaluations, lines "
+        "the best so far."
+    )
     if cut:
         caption += f" Values below {number(floor)} are cut (the lowest is {number(finite.min())})."
     parts = [f"{name}: {_describe_trace(values)}" for name, values in curves.items()]

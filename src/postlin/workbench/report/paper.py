@@ -78,11 +78,11 @@ def curves_section(data: Data, results: Results) -> Section:
     """Return ROC, reliability and evidence traces of one data set, with the first shuffle."""
     first = {task: result for task, result in results.items() if task.seed == 0}
     conclusion = conclude(data, first)
-    found, mistaken = map(called, reversed(data.classes))
+    mistaken, found = called(data.classes)
     y, p = (getattr(conclusion.predictions[conclusion.best], name) for name in ("y", "p"))
     text = (
-        f"The predictions of all held-out rows of {data.name} are pooled. The evidence traces are of "
-        "the first fold. Methods whose probabilities agree to within 0.02 everywhere are drawn as one."
+        f"The predictions of all held-out rows of {data.name} are pooled. Methods whose probabilities "
+        "agree to within 0.02 everywhere are drawn as one."
     )
     best = names_of(conclusion.ranking)[conclusion.best]
     shown = [

@@ -8,7 +8,17 @@ from postlin._typing import Array
 from postlin.plotting import ReliabilityDisplay
 from postlin.plotting.common import COLOURS, INK
 from postlin.workbench.evaluation.comparison import Interval
-from postlin.workbench.report.drawing import count, handles, line, listing, number, shades, sheet, short
+from postlin.workbench.report.drawing import (
+    apart,
+    count,
+    handles,
+    line,
+    listing,
+    number,
+    shades,
+    sheet,
+    short,
+)
 from postlin.workbench.report.page import Figure
 from postlin.workbench.report.words import confusions
 
@@ -18,7 +28,9 @@ _BINS, _HELD = 10, 10
 #: A confusion matrix has numbers for up to this many classes and names for up to this many, each with
 #: at most this many letters; inches of a letter, and of the names across and the longest down.
 _NUMBERED, _NAMED, _LONGEST, _LETTER, _ROOM = 12, 40, 14, 0.068, 3.8
-#: A method so many times farther from the best than the next one is not drawn.
+#: Letters of the name of a curve beside its score.
+_BESIDE = 28
+#: A method so many times farther from the best than all other intervals reach is not drawn.
 _FAR = 4
 
 #: For each name, whether an event occurred in each row (0 or 1), and its predicted probability.
@@ -27,11 +39,12 @@ Curves = dict[str, tuple[Array, Array]]
 
 def comparison(excess: dict[str, Interval], best: str) -> Figure:
     """Return by how much the log-loss of each method exceeds the best one's, with intervals."""
-    ends = sorted(interval.mean for interval in excess.values())
+    reach = {name: max(-interval.low, interval.high) for name, interval in excess.items()}
     far = [
         name
         for name, interval in excess.items()
-        if len(ends) > 1 and interval.mean > _FAR * max(ends[-2], 0.0) and interval.mean == ends[-1]
+        if len(excess) > 2
+        and interval.mean > _FAR * max(reach[other] for other in excess if other != name)
     ]
     shown = {name: interval for name, interval in excess.items() if name not in far}
     with sheet(0.75 + 0.26 * max(len(shown), 1)) as drawn:
@@ -42,7 +55,7 @@ def comparison(excess: dict[str, Interval], best: str) -> Figure:
         for k, interval in enumerate(shown.values()):
             axes.plot([interval.low, interval.high], [k, k], color=_BLUE, linewidth=1.4)
             axes.plot(interval.mean, k, "o", color=_BLUE, markersize=5)
-        axes.set_yticks(rows, [short(name, 28) for name in shown])
+        axes.set_yticks(rows, apart([*shown], 28))
         axes.set(ylim=(len(shown) - 0.5, -0.5), xlabel=short(f"log-loss above that of {best}"))
         axes.tick_params(axis="y", length=0)
     left_out = f" Left out, because it is far away: {listing(far)}." if far else ""
@@ -127,7 +140,7 @@ def roc(curves: Curves, found: str, mistaken: str) -> Figure:
         axes.set(ylabel=short(f"share of {found} found"), ylim=(-0.04, 1.04))
         if not rates:
             drawn.say_empty("no curve: it needs rows of both classes")
-        drawn.legend(handles(len(curves)), [f"{name} ({area})" for name, area in areas.items()])
+        drawn.legend(handles(len(curves)), _scored(areas))
     parts = [f"{name} has {area}" for name, area in areas.items()]
     caption = (
         f"ROC curves: the share of {found} found against the share of {mistaken} taken for it, over "
@@ -140,10 +153,7 @@ def precision_recall(curves: Curves, found: str) -> Figure:
     """Return precision against recall of the rows of ``found``, with the average precision of each."""
     drawable = {name: c for name, c in curves.items() if np.any(c[0]) and len(c[0])}
     average = {name: float(average_precision_score(*c)) for name, c in drawable.items()}
-    labels = {
-        name: f"{name} (AP {average[name]:.3f})" if name in average else f"{name} (AP undefined)"
-        for name in curves
-    }
+    scores = {name: f"AP {average[name]:.3f}" if name in average else "AP undefined" for name in curves}
     share = max((float(np.mean(c[0])) for c in drawable.values()), default=0.0)
     with sheet(3.7) as drawn:
         axes = drawn.axes()
@@ -157,13 +167,20 @@ def precision_recall(curves: Curves, found: str) -> Figure:
         axes.set(ylabel="precision", ylim=(-0.04, 1.04))
         if not drawable:
             drawn.say_empty("no curve: it needs rows of the class")
-        drawn.legend(handles(len(curves)), list(labels.values()))
+        drawn.legend(handles(len(curves)), _scored(scores))
     caption = (
         f"Precision and recall: of the rows taken for {found}, the share that is right, against the "
         f"share of {found} found, over all thresholds. AP is the average precision; the dashed line, "
         f"{number(share)}, is guessing."
     )
-    return Figure(drawn.svg, f"Precision and recall. {listing([*labels.values()])}.", caption)
+    parts = [f"{name} has {score}" for name, score in scores.items()]
+    return Figure(drawn.svg, f"Precision and recall. {listing(parts) or 'No data'}.", caption)
+
+
+def _scored(scores: dict[str, str]) -> list[str]:
+    """Return the names of curves, cut so that their scores fit behind them in a legend."""
+    names = apart([*scores], _BESIDE)
+    return [f"{name} ({score})" for name, score in zip(names, scores.values(), strict=True)]
 
 
 def confusion_matrix(counts: np.ndarray, classes: tuple[str, ...], title: str) -> Figure:
@@ -171,16 +188,13 @@ def confusion_matrix(counts: np.ndarray, classes: tuple[str, ...], title: str) -
 
     A cell is the darker the larger its share of its class.
     """
-    names = [short(name, _LONGEST) for name in classes]
-    if len(set(names)) < len(names):
-        names = [str(k) for k in range(1, len(names) + 1)]
     with sheet(min(1.5 + 0.45 * len(counts), 3.3)) as drawn:
         axes = drawn.axes(grid=False)
         if counts.sum():
             _draw_counts(axes, counts)
         else:
             drawn.say_empty()
-        _name_classes(axes, names)
+        _name_classes(axes, apart(classes, _LONGEST))
         axes.set(xlabel="predicted", ylabel="class", title=short(title))
     caption = (
         f"{title}: rows by their class and by the class predicted, shaded by the share of the class. "
@@ -188,9 +202,7 @@ def confusion_matrix(counts: np.ndarray, classes: tuple[str, ...], title: str) -
     )
     if worst := confusions(counts, classes):
         caption += f" Off it, most often, {worst}."
-    if names[0] == "1" != classes[0]:
-        caption += " Classes are numbered in their order."
-    return Figure(drawn.svg, f"Confusion matrix, {caption[0].lower()}{caption[1:]}", caption)
+    return Figure(drawn.svg, f"Confusion matrix. {caption}", caption)
 
 
 def _draw_counts(axes: Axes, counts: np.ndarray) -> None:

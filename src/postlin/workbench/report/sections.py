@@ -15,7 +15,7 @@ from postlin.workbench.evaluation.explanation import Explanation
 from postlin.workbench.evaluation.folds import Data, Results
 from postlin.workbench.evaluation.scores import COLUMNS, GAPS, Cell, Summary
 from postlin.workbench.report import curves, features, inference, predictions, words
-from postlin.workbench.report.drawing import count, listing, short
+from postlin.workbench.report.drawing import apart, count, listing, short
 from postlin.workbench.report.page import Answer, Item, Section, Table, render
 from postlin.workbench.report.words import SHORT, called, names_of, percent, with_error
 
@@ -46,7 +46,7 @@ def evaluation_page(
 ) -> str:
     """Return the report of ``postlin evaluate``; ``failures`` are sentences about failed folds."""
     n_folds = max(summary.folds for summary in summaries.values())
-    named = [called(name) for name in data.classes[:_NAMED]]
+    named = called(data.classes)[:_NAMED]
     if len(data.classes) > _NAMED:
         named.append(f"{len(data.classes) - _NAMED} more")
     lead = (
@@ -83,16 +83,15 @@ def _answers(data: Data, conclusion: Conclusion) -> list[Answer]:
     best, name = conclusion.best, names_of(conclusion.ranking)[conclusion.best]
     found, loss = conclusion.predictions[best], conclusion.log_loss[best]
     error, mistakes = found.error, found.mistakes()
-    sure = f" (95 % interval {max(loss.low, 0):.3f} to {loss.high:.3f})" * (loss.low < loss.high)
     about = f"It has the lowest log-loss of {count(len(conclusion.ranking), 'method')}."
-    if best.method in words.RULES:
-        rule = f"A Gaussian process by {words.RULES[best.method]}, {SHORT[best.likelihood]} likelihood."
-        about = f"{rule} {about}"
+    if best.method not in BASELINES:
+        rule = words.RULES[words.rule_of(best)]
+        about = f"A Gaussian process by {rule}, {SHORT[best.likelihood]} likelihood. {about}"
     baselines = [cell for cell in conclusion.excess if cell.method in BASELINES]
     beaten = [cell for cell in baselines if conclusion.excess[cell].low > 0]
     against = f"Better than {len(beaten)} of {count(len(baselines), 'baseline')}"
     if best.method in BASELINES:
-        against = "A baseline is not beaten"
+        against = "A baseline is the best"
     elif not baselines:
         against = "No baseline was asked for"
     wrong = ["No held-out row is wrong."]
@@ -110,7 +109,7 @@ def _answers(data: Data, conclusion: Conclusion) -> list[Answer]:
             [
                 f"{found.wrong:,} of {count(len(found.y), 'row')}; 95 % interval {percent(error.low)} "
                 f"to {percent(error.high)}.",
-                f"Log-loss {loss.mean:.3f}{sure}.",
+                f"Log-loss {words.with_interval(loss)}.",
             ],
         ),
         Answer("Against what?", against, words.standing(conclusion)),
@@ -132,6 +131,7 @@ def mistakes_section(data: Data, conclusion: Conclusion) -> Section:
     found = conclusion.predictions[best]
     wrong = found.mistakes()
     guesses = {cell: np.argmax(p.p, axis=1) != p.y for cell, p in conclusion.predictions.items()}
+    labels = apart(data.classes, 30)
     items: list[Item] = []
     rows = []
     for m in wrong[:_WRONG]:
@@ -139,9 +139,9 @@ def mistakes_section(data: Data, conclusion: Conclusion) -> Section:
             bool(np.any(guesses[cell] & (p.rows == m.row)))
             for cell, p in conclusion.predictions.items()
         )
-        labels = short(data.classes[m.label], 30), short(data.classes[m.predicted], 30)
         odds = f"{m.of_label:.3f}", f"{m.of_predicted:.3f}"
-        rows.append([str(m.row + 1), *labels, *odds, f"{also} of {len(guesses)}"])
+        both = labels[m.label], labels[m.predicted]
+        rows.append([str(m.row + 1), *both, *odds, f"{also} of {len(guesses)}"])
     if rows:
         header = ["row", "class", "predicted", "probability of its class", "of the predicted class"]
         caption = (
@@ -153,8 +153,8 @@ def mistakes_section(data: Data, conclusion: Conclusion) -> Section:
     items.append(predictions.confusion_matrix(scores.confusion(found.y, found.p), data.classes, name))
     per_class = scores.class_scores(found.y.astype(float), found.p)
     rows = [
-        [short(label, 40), str(one.rows), *map(_digits, one[1:])]
-        for label, one in zip(data.classes, per_class, strict=True)
+        [label, str(one.rows), *map(_digits, one[1:])]
+        for label, one in zip(apart(data.classes, 40), per_class, strict=True)
     ]
     caption = (
         f"Classes one by one, {name}. Recall is the share of a class that is recognised, precision the "
@@ -175,21 +175,21 @@ def probabilities_section(data: Data, conclusion: Conclusion) -> Section:
         shown = np.sort(np.argsort(-np.bincount(y, minlength=p.shape[1]), kind="stable")[: curves.MOST])
         if len(data.classes) > curves.MOST:
             text += f" There are curves for the {curves.MOST} classes with most rows."
-        drawn = {curves.in_legend(data.classes, k): ((y == k).astype(float), p[:, k]) for k in shown}
+        drawn = {data.classes[k]: ((y == k).astype(float), p[:, k]) for k in shown}
         items = [
             predictions.reliability(right, sure, name, "predicted correctly", "of the predicted class"),
             predictions.roc(drawn, "the class", "other rows"),
         ]
     else:
         text += curves.drawn_as_one(conclusion)
-        rare = int(np.argmin(np.bincount(y, minlength=2)))
-        target, other = called(data.classes[rare]), called(data.classes[1 - rare])
-        drawn = curves.curves_of(conclusion, rare)
+        about, names = curves.drawn_class(data.codes), called(data.classes)
+        target, other = names[about], names[1 - about]
+        drawn = curves.curves_of(conclusion, about)
         items = [
-            predictions.reliability((y == rare).astype(float), p[:, rare], name, f"of {target}"),
+            predictions.reliability((y == about).astype(float), p[:, about], name, f"of {target}"),
             predictions.roc(drawn, target, other),
         ]
-        if np.mean(y == rare) < _RARE:
+        if np.mean(y == about) < _RARE:
             items.append(predictions.precision_recall(drawn, target))
     return Section("Probabilities", [text], items)
 
@@ -197,13 +197,14 @@ def probabilities_section(data: Data, conclusion: Conclusion) -> Section:
 def features_section(data: Data, conclusion: Conclusion, found: Explanation) -> Section:
     """Return which features the best method relies on, and how."""
     name = names_of(conclusion.ranking)[conclusion.best]
+    about = curves.drawn_class(data.codes) if len(data.classes) == 2 else None
     items: list[Item] = [features.importance(found, name)]
     if found.plane is not None:
         columns = [str(column) for column in data.feature_names]
         seen = data.table.to_numpy(float), data.codes, data.classes
-        items.append(features.decision_map(found.plane, *seen, columns, name))
+        items.append(features.decision_map(found.plane, *seen, columns, name, about))
     if found.dependence:
-        items.append(features.dependence(found.dependence, data.classes, name))
+        items.append(features.dependence(found, data.classes, name, about))
     return Section("Features", [], items)
 
 
@@ -219,11 +220,11 @@ def methods_section(
     ]
     ours = [cell for cell in conclusion.ranking if cell.method not in BASELINES]
     if ours:
-        rules = [f"{rule} is {what}" for rule, what in words.RULES.items()]
-        text.append(
-            f"Gaussian processes learn their hyperparameters in every fold. {listing(rules)}; P and S "
-            "in front of them stand for the parallel and the sequential schedule."
-        )
+        used = {words.rule_of(cell) for cell in ours}
+        rules = [f"{rule} is {what}" for rule, what in words.RULES.items() if rule in used]
+        text.append(f"Gaussian processes learn their hyperparameters in every fold. {listing(rules)}.")
+    if any(words.rule_of(cell) != cell.method for cell in ours):
+        text.append("P and S in front of a rule stand for the parallel and the sequential schedule.")
     if any(task.n_neighbors for task in results):
         text.append(
             "Gaussian processes predict every row from its nearest rows; what is called log evidence "
@@ -281,7 +282,7 @@ def _other_scores(
 def origin_section(data: Data, origin: Origin) -> Section:
     """Return the command, the versions and the fingerprint of the data."""
     counts = np.bincount(data.codes, minlength=len(data.classes))
-    sizes = [f"{called(name)} {n}" for name, n in zip(data.classes[:_NAMED], counts, strict=False)]
+    sizes = [f"{name} {n:,}" for name, n in zip(called(data.classes), counts, strict=True)][:_NAMED]
     if len(data.classes) > _NAMED:
         sizes.append(f"{len(data.classes) - _NAMED} more")
     versions = f"postlin {postlin.__version__}, scikit-learn {sklearn.__version__}"
@@ -292,7 +293,6 @@ def origin_section(data: Data, origin: Origin) -> Section:
         ["data", f"{data.name}: {len(data.codes):,} rows; {', '.join(sizes)}"],
         ["features", short(", ".join(map(str, data.feature_names)), 300)],
         *(["about the table", remark] for remark in data.remarks),
-        *([["the table", "; ".join(data.remarks)]] if data.remarks else []),
         ["fingerprint of the data", f"SHA-256 {fingerprint_of(data)}"],
     ]
     caption = "What is needed to compute this report again."

@@ -9,7 +9,7 @@ from postlin.workbench.evaluation.comparison import Conclusion, Interval, Mistak
 from postlin.workbench.evaluation.folds import Data, Task
 from postlin.workbench.evaluation.methods import LIKELIHOODS, SOFTMAX, STRATEGIES
 from postlin.workbench.evaluation.scores import GAPS, Cell, Score, Summary, confusion
-from postlin.workbench.report.drawing import count, listing, short
+from postlin.workbench.report.drawing import apart, count, listing, number
 
 #: Likelihoods and multi-class strategies as tables name them.
 SHORT = {name: name.replace("_", " ") for name in (*LIKELIHOODS, SOFTMAX, *STRATEGIES)}
@@ -23,6 +23,15 @@ RULES = {
 #: The most letters of the name of a class within a sentence, the most methods that a sentence lists,
 #: and the most kinds of mistakes.
 _LONGEST, _LISTED, _WORST = 30, 4, 3
+
+
+def rule_of(cell: Cell) -> str:
+    """Return the rule of a method, whose name may begin with its schedule.
+
+    >>> rule_of(Cell("crab", "SEP"))
+    'EP'
+    """
+    return cell.method if cell.method in RULES else cell.method[1:]
 
 
 def spoken(about: Cell | Task) -> str:
@@ -56,6 +65,18 @@ def with_error(score: Score, decimals: int = 3) -> str:
     return text if score.error is None else f"{text} ± {score.error:.{decimals}f}"
 
 
+def with_interval(interval: Interval) -> str:
+    """Return a log-loss and its interval, if it has one.
+
+    >>> with_interval(Interval(0.2, -0.1, 0.5)), with_interval(Interval(0.2, 0.2, 0.2))
+    ('0.200 (95 % interval 0.000 to 0.500)', '0.200')
+    """
+    text = f"{interval.mean:.3f}"
+    if interval.low == interval.high:
+        return text
+    return f"{text} (95 % interval {max(interval.low, 0):.3f} to {interval.high:.3f})"
+
+
 def percent(share: float) -> str:
     """Return a share in per cent.
 
@@ -65,13 +86,13 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def called(label: str) -> str:
-    """Return the name of a class as it stands in a sentence.
+def called(classes: Sequence[str]) -> list[str]:
+    """Return the names of classes as they stand in sentences.
 
-    >>> called("a")
-    '‘a’'
+    >>> called(["a", "b"])
+    ['‘a’', '‘b’']
     """
-    return f"‘{short(label, _LONGEST)}’"
+    return [f"‘{name}’" for name in apart(classes, _LONGEST)]
 
 
 def seconds_of(value: float) -> str:
@@ -84,10 +105,13 @@ def seconds_of(value: float) -> str:
 
 
 def excess_of(interval: Interval) -> str:
-    """Return a difference and its interval, such as '+0.014 [-0.003, 0.031]'."""
-    if interval.low == interval.high:
-        return f"{interval.mean:+.3f}"
-    return f"{interval.mean:+.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+    """Return a difference and its interval, if it has one.
+
+    >>> excess_of(Interval(0.014, -0.003, 0.031)), excess_of(Interval(1e-6, -1e-6, 1e-6))
+    ('+0.014 [-0.003, 0.031]', '+0.000 [0.000, 0.000]')
+    """
+    mean, low, high = (round(value, 3) + 0.0 for value in interval)  # no −0.000
+    return f"{mean:+.3f}" if interval.low == interval.high else f"{mean:+.3f} [{low:.3f}, {high:.3f}]"
 
 
 def score_rows(
@@ -112,9 +136,8 @@ def quality(conclusion: Conclusion) -> str:
     """Return a sentence on how well the best method predicts."""
     best = conclusion.best
     loss, found = conclusion.log_loss[best], conclusion.predictions[best]
-    within = f" (95 % interval {max(loss.low, 0):.3f} to {loss.high:.3f})" * (loss.low < loss.high)
     return (
-        f"log-loss {loss.mean:.3f}{within}; {found.wrong:,} of {count(len(found.y), 'row')} wrong, "
+        f"log-loss {with_interval(loss)}; {found.wrong:,} of {count(len(found.y), 'row')} wrong, "
         f"an error of {percent(found.error.mean)} ({percent(found.error.low)} to "
         f"{percent(found.error.high)})"
     )
@@ -150,16 +173,16 @@ def confusions(counts: np.ndarray, classes: Sequence[str]) -> str:
     off = counts - np.diag(np.diag(counts))
     order = np.argsort(-off, axis=None, kind="stable")[:_WORST]
     pairs = [(i, j) for i, j in zip(*np.unravel_index(order, off.shape), strict=True) if off[i, j]]
-    return listing(
-        [f"{off[i, j]:,} of {called(classes[i])} taken for {called(classes[j])}" for i, j in pairs]
-    )
+    names = called(classes)
+    return listing([f"{off[i, j]:,} of {names[i]} taken for {names[j]}" for i, j in pairs])
 
 
 def worst_rows(mistakes: list[Mistake], classes: Sequence[str]) -> str:
     """Return the most confident mistakes, as part of a sentence."""
+    names = called(classes)
     return listing(
         [
-            f"row {m.row + 1} ({called(classes[m.label])} given probability {m.of_label:.2f})"
+            f"row {m.row + 1} ({names[m.label]} given probability {number(m.of_label, 2)})"
             for m in mistakes[:_WORST]
         ]
     )
