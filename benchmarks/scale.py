@@ -7,7 +7,7 @@ machine, and 64 neighbours, every fit in a process of its own, on the data of th
 (d = 8). Neighbours do most of their work when they predict, so 10,000 predictions are part of their
 time; figures of the GPU are read from benchmarks/gpu.md. Fits are kept in benchmarks/.store as they
 end; the picture is docs/images/scale.svg, the table benchmarks/scale.md. Memory is what a fit adds to
-its process, or to Dask's workers.
+its process, or to Dask's workers; a fit that needs no more than loading the labels has none.
 """
 
 import argparse
@@ -42,6 +42,8 @@ LOCAL = (10_000, 100_000, 1_000_000, 10_000_000)
 ON_DASK = (20_000, 100_000, 1_000_000)
 METHODS = ("exact, CPU", "exact, GPU", "inducing points", "inducing points on Dask", "64 neighbours")
 K, PREDICTED = 64, 10_000
+#: Memory in GiB below this is none.
+LEAST = 0.005
 
 
 def _model(**parameters: int) -> GPClassifier:
@@ -132,7 +134,7 @@ def picture(lines: dict[str, list[tuple[int, dict[str, float]]]]) -> None:
         for (method, points), marker in zip(lines.items(), "os^dv", strict=True):
             axis.loglog(
                 [n for n, _ in points],
-                [max(figures[what], 1e-3) for _, figures in points],
+                [figures[what] if figures[what] > LEAST else np.nan for _, figures in points],
                 marker=marker,
                 label=method,
             )
@@ -156,9 +158,8 @@ def page(lines: dict[str, list[tuple[int, dict[str, float]]]]) -> str:
     for method, points in lines.items():
         for n, figures in points:
             cpu = f"{figures['cpu']:.2f}" if "cpu" in figures else "–"
-            found.append(
-                f"| {method} | {n:,} | {figures['seconds']:.2f} | {cpu} | {figures['gib']:.2f} |"
-            )
+            memory = f"{figures['gib']:.2f}" if figures["gib"] > LEAST else "–"
+            found.append(f"| {method} | {n:,} | {figures['seconds']:.2f} | {cpu} | {memory} |")
     return "\n".join(found) + "\n"
 
 
