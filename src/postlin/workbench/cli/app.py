@@ -85,7 +85,7 @@ def fit(
     chosen = inputs.choices(method, likelihood, multi_class, len(source.classes), size.option)
     if len(chosen) != 1:
         raise inputs.BadInputError("fit takes one --method, one --likelihood and one --multi-class.")
-    outputs.check_folder(model, "model")
+    outputs.check_folder(model, "model", data)
     check_skops()
     task = Task(source.name, *chosen[0][:2], multi_class=chosen[0].multi_class, **size._asdict())
     estimator = make_classifier(*chosen[0][:2], multi_class=chosen[0].multi_class, **size._asdict())
@@ -149,7 +149,7 @@ def predict(
     """
     fitted = _read_model(model)
     if out is not None:
-        outputs.check_folder(out, "predictions")
+        outputs.check_folder(out, "predictions", data, model)
     X, kept = tables.read_rows(fitted, data, Spelling(sep, decimal, encoding), keep)
     p, labels = fitted.predict_proba(X), fitted.classes_
     table = pd.DataFrame(p, columns=[f"p({c})" for c in labels])
@@ -190,7 +190,7 @@ def verify(
     """Tell how far a model is from the exact posterior, by Monte Carlo."""
     fitted = _read_model(model)
     if out is not None:
-        outputs.check_folder(out, "probabilities")
+        outputs.check_folder(out, "probabilities", model, *([data] if data else []))
     spelling = Spelling(sep, decimal, encoding)
     X = None if data is None else tables.read_rows(fitted, data, spelling).X
     last = fitted
