@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from postlin import GPClassifier, load
 from postlin.estimator import reporting
+from postlin.learning import parts
 from postlin.learning.forecast import costs, factorisation_seconds
-from postlin.learning.progress import Costs, Heartbeat, Progress, in_words, watched, watching
+from postlin.learning.progress import Costs, Heartbeat, Progress, Sought, in_words, watched, watching
 from postlin.workbench.cli import large, outputs
 from postlin.workbench.cli import progress as shown_progress
 from postlin.workbench.cli.inputs import BadInputError
@@ -108,6 +109,22 @@ def test_a_small_search_that_comes_first_does_not_hide_what_follows():
     assert progress.status().left == pytest.approx(5 * 30.0)
 
 
+def test_before_anything_is_told_the_run_takes_what_was_expected():
+    clock = Clock()
+    progress = Progress(clock, expected=100.0)
+    progress.problems(3)
+    progress.searched("preparing the rows")
+    clock.now += 30
+    assert progress.status() == ("problem 1 of 3, preparing the rows", 30.0, 70.0)
+    clock.now += 170
+    assert progress.status().left == pytest.approx(40.0)
+    progress.say("first in 8 groups of rows")
+    progress.search(Costs(1, 10.0, 10.0))
+    assert (
+        progress.status().text == "problem 1 of 3, first in 8 groups of rows, evaluation 1 of about 1"
+    )
+
+
 def test_problems_to_come_take_as_long_as_those_that_have_ended():
     clock = Clock()
     progress = Progress(clock)
@@ -165,6 +182,23 @@ def test_every_kind_of_fit_tells_its_progress(table, how, monkeypatch):
     with watching(progress):
         GPClassifier(optimizer=None, **how).fit(X, y)
     assert progress.status().left is not None
+
+
+def test_searches_in_groups_of_rows_are_called_so(monkeypatch):
+    monkeypatch.setattr(parts, "LARGE", 80)
+    monkeypatch.setattr(parts, "_LEAST", 20)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 1))
+    progress, seen, told = Progress(), [], Sought.evaluated
+
+    def evaluated(self, log_evidence):
+        told(self, log_evidence)
+        seen.append(progress.status().text.partition(",")[0])
+
+    monkeypatch.setattr(Sought, "evaluated", evaluated)
+    with watching(progress):
+        GPClassifier().fit(X, np.sin(3 * X[:, 0]) + 0.3 * rng.normal(size=90) > 0)
+    assert list(dict.fromkeys(seen)) == ["first in 4 groups of rows", "in all rows"]
 
 
 def test_verbose_shows_progress_every_few_seconds(table, monkeypatch, caplog):
@@ -238,6 +272,15 @@ def test_folds_report_from_their_processes(jobs, monkeypatch):
     assert boards[0].status().text == "4 of 4 folds"
 
 
+def test_baselines_come_first_so_that_an_interrupted_evaluation_has_something_to_keep():
+    source, ended = data(), []
+    models = tasks(2)
+    chosen = [*models, Task("d", "majority", n_folds=2)]
+    found = run(source, chosen, Store(None), report=lambda done, total, task: ended.append(task))
+    assert ended[:2] == [None, chosen[-1]]
+    assert list(found) == chosen
+
+
 def test_an_evaluation_that_is_interrupted_says_which_folds_are_known():
     source = data()
 
@@ -265,13 +308,13 @@ def test_forecasts_follow_the_number_of_problems_and_the_options():
 
 def test_many_rows_bring_a_forecast_and_what_would_be_faster():
     source, exact = data(5001), Large()
-    said = large.prospect(source["d"], tasks(10), exact, 1, predicts=True)
+    said = large.prospect(source["d"], tasks(10), exact, 1, Forecast(source, 0.1))
     assert said.startswith("10 fits on 4,501 rows by exact inference will take about ")
     for option in ("--n-neighbors auto (about", "--inducing 500 (about", "--device cuda"):
         assert option in said
-    assert large.prospect(data()["d"], tasks(2), exact, 1, predicts=True) is None
+    assert large.prospect(data()["d"], tasks(2), exact, 1, Forecast(data(), 0.1)) is None
     near = Large(n_neighbors=64)
-    said = large.prospect(source["d"], tasks(10, n_neighbors=64), near, 2, predicts=True)
+    said = large.prospect(source["d"], tasks(10, n_neighbors=64), near, 2, Forecast(source, 0.1))
     assert "by --n-neighbors 64 will take about" in said
     assert "Faster" not in said
     assert said.endswith(" with 2 jobs.")

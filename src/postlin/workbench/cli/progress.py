@@ -39,9 +39,9 @@ def shown(what: str, status: Callable[[], Status]) -> Iterator[Callable[[int, in
 
 
 @contextmanager
-def fitting(what: str) -> Iterator[Progress]:
-    """Show how far the fits within are."""
-    progress = Progress()
+def fitting(what: str, expected: float | None = None) -> Iterator[Progress]:
+    """Show how far the fits within are, which are ``expected`` to take so many seconds."""
+    progress = Progress(expected=expected)
     with watching(progress), shown(what, progress.status):
         yield progress
 
