@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -302,6 +303,8 @@ def test_forecasts_follow_the_number_of_problems_and_the_options():
     assert many(replace(task, multi_class="one_vs_one")) < 3 * one
     assert many(replace(task, multi_class="joint")) > 8 * one
     assert many.by(replace(task, multi_class="joint"), inducing=50) > 0
+    near = replace(task, n_neighbors="auto")
+    assert Forecast(data(90), 0.1)(near) == pytest.approx(binary(near) / 10)
     large = Forecast(data(20_000), 0.1)
     assert large.by(task, n_neighbors="auto") < large.by(task, inducing=500) < large(task)
 
@@ -347,7 +350,7 @@ def test_options_for_large_tables_are_checked(options, said, monkeypatch):
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_command_line_shows_lines_or_one_that_lives(terminal, monkeypatch, capsys):
-    console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=60)
     monkeypatch.setattr(outputs, "notes", console)
     for name in ("EVERY", "_LIVE"):
         monkeypatch.setattr(shown_progress, name, 0.01)
@@ -355,8 +358,10 @@ def test_the_command_line_shows_lines_or_one_that_lives(terminal, monkeypatch, c
         progress.search(Costs(12, 80.0, 40.0))
         time.sleep(0.15)
     written = console.file.getvalue()
-    assert "fitting [4] rows: evaluation 1 of about 12, 0 s so far, about 9 min left" in written
-    assert (written.count("\n") > 2) is not terminal
+    words = " ".join(re.sub(r"\x1b\[[\d;?]*[A-Za-z]|[━╸╺]", "", written).split())
+    assert "fitting [4] rows: evaluation 1 of about 12, 0 s so far, about 9 min left" in words
+    assert ("\x1b[2K" in written) is terminal  # which removes a line to write it anew
+    assert terminal or words.count("so far") > 1
 
 
 def test_ctrl_c_saves_the_best_so_far_and_says_how_to_go_on(tmp_path):

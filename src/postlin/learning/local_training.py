@@ -90,7 +90,7 @@ class Learner:
         learns = task.learns and len(task.starts[0].theta) > 0
         if (progress := watched()).is_shown:
             searches = len(task.starts) * len(self.model.signs) if learns else 1
-            progress.say("learning", local_units(searches) * factorisation_seconds(1000))
+            progress.say("learning", local_units(searches, self.rows.n) * factorisation_seconds(1000))
         best = self._learned() if learns else self._chosen(task.starts[:1])
         k = task.k if task.k is not None else self._number(best)
         k = min(k, self.rows.n)
