@@ -255,6 +255,18 @@ def test_a_board_learns_from_folds_that_ended_and_from_those_that_run(tmp_path):
         board.close()
 
 
+def test_short_folds_hardly_change_what_is_expected_of_long_ones():
+    baseline, *models = [Task("d", "majority"), *tasks(2)]
+    board = Board([baseline, *models], lambda task: 1.0 if task == baseline else 1000.0, described)
+    try:
+        board.ended(baseline, 0.01)
+        assert board.status().left == pytest.approx(2000.0, rel=0.01)
+        board.ended(models[0], 500.0)
+        assert board.status().left == pytest.approx(500.0)
+    finally:
+        board.close()
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_folds_report_from_their_processes(jobs, monkeypatch):
     seen, boards = [], []
