@@ -219,8 +219,11 @@ def test_commands_take_a_messy_table_and_other_spellings_of_its_rows(tmp_path):
     assert re.fullmatch(r"(0\.\d{1,6}\d*|1)|.*e-\d+", first.stdout.splitlines()[1].split(",")[-1])
     assert len(first.stdout.splitlines()[1].split(",")[-1].lstrip("0.")) <= 6
     table.to_parquet(tmp_path / "t.parquet")
-    again = command("predict", tmp_path / "t.parquet", "--model", model, "--keep", "Nr,town")
-    assert again.stdout == first.stdout
+    again = command("predict", tmp_path / "t.parquet", "--model", model, "--keep", "Nr")
+    assert again.stdout.splitlines() == [
+        re.sub(",[^,]*", "", line, count=1) for line in first.stdout.splitlines()
+    ]
+    assert "\n4010,n/a," in first.stdout  # what is kept is as it was written
     assert not again.stderr
     new = table.head(3).assign(town=["Oslo", "Bern", ""], depth=["x", "2", "3"])
     new.drop(columns="width").to_csv(tmp_path / "n.csv", index=False)
@@ -236,6 +239,12 @@ def test_commands_take_a_messy_table_and_other_spellings_of_its_rows(tmp_path):
         in told.stderr
     )
     assert len(told.stdout.splitlines()) == 4
+    for place in (path, model):
+        kept = place.read_bytes()
+        refused = command("predict", path, "--model", model, "--out", place)
+        assert refused.exit_code == 2
+        assert "which is read: choose another name" in refused.stderr
+        assert place.read_bytes() == kept
     checked = command("verify", model, tmp_path / "n.csv", "--particles", 50, "--runs", 1)
     assert checked.exit_code in (0, 2)  # Laplace's joint posterior need not be verified
 
@@ -291,6 +300,7 @@ def test_a_dialect_can_be_said(tmp_path):
         (Spelling(encoding="utf-8"), "is not in the encoding utf-8"),
         (Spelling(encoding="base64"), "--encoding 'base64' is none that Python knows"),
         (Spelling(sep="ab"), "--sep must be one character"),
+        (Spelling(sep=""), "--sep must be one character"),
         (Spelling(decimal="x"), "--decimal must be . or ,"),
     ):
         with pytest.raises(BadInputError, match=re.escape(words)):
@@ -307,6 +317,11 @@ def test_a_dialect_can_be_said(tmp_path):
         ('a,b\n1,"two\nlines"\n2,y\n', [[1, "two\nlines"], [2, "y"]]),
         ("a,b,\n1,x,\n2,y,\n", [[1, "x"], [2, "y"]]),
         ("a;b\n01.02.2020;x\n02.02.2020;y\n", [["01.02.2020", "x"], ["02.02.2020", "y"]]),
+        ("a,b\n1,x,\n\n2,y,\n", [[1, "x"], [2, "y"]]),
+        ("a;b\n1.234,50 €;x\n-5 €;y\n", [[1234.5, "x"], [-5.0, "y"]]),
+        ('a,b\n"$1,234",x\n-$0.5,y\n', [[1234.0, "x"], [-0.5, "y"]]),
+        ("a;b\n12 %;1'234,5\n3%;2\u202f345,5\n", [[12.0, 1234.5], [3.0, 2345.5]]),
+        ("a;b\n12 %;$1\n3;€2\n", [["12 %", "$1"], ["3", "€2"]]),
     ],
 )
 def test_notations(tmp_path, text, rows):
@@ -319,7 +334,9 @@ def test_notations(tmp_path, text, rows):
     ("content", "words"),
     [
         (b"PK\x03\x04 sheet", "is a workbook or an archive: save it as CSV or Parquet first"),
-        (b"a,b\n1,2,3\n4,5,6\n", "has rows with more cells than its header has names (2)"),
+        (b"a,b\n1,2,3\n4,5,6\n", "has 3 cells in line 2, and its header has 2 names: correct"),
+        (b"Report\n\na,b\n1,2\n", "has 2 cells in line 3, and its header has 1 name: correct the"),
+        (b"a,b\n" + b"1,2\n" * 1500 + b"1,2,3\n", "has 3 cells in line 1502, and its header has 2"),
         (b"\x1f\x8bnot gzip", "cannot be read as a table"),
         (b"", "is empty"),
     ],
@@ -330,10 +347,65 @@ def test_files_that_are_no_tables(tmp_path, content, words):
         read_table(tmp_path / "t.csv")
 
 
-def test_a_class_may_be_called_minus(tmp_path):
-    (tmp_path / "t.csv").write_text("a,b,y\n1,-,-\n2,+,+\n3,+,-\n4,-,+\n")
+def test_separators_at_the_ends_of_lines_make_no_column_of_classes(tmp_path):
+    (tmp_path / "t.csv").write_text("a,y,\n1,no,\n2,yes ,\n3,no ,\n")
     data = read_data(str(tmp_path / "t.csv"), None)
-    assert data.classes == ("+", "-")
+    assert data.classes == ("no", "yes")
+    assert list(data.X) == ["a"]
+
+
+def test_numbers_with_decimal_commas_and_words_among_them_are_refused_not_left_out(tmp_path):
+    cells = [f"{k},5" for k in range(30)] + ["k.A.", "viel"]
+    rows = "\n".join(f"{cell};{'pq'[k % 2]}" for k, cell in enumerate(cells))
+    (tmp_path / "t.csv").write_text(f"a;y\n{rows}\n")
+    with pytest.raises(
+        BadInputError, match=r"'a' holds numbers and 2 other values \('k\.A\.', 'viel'\)"
+    ):
+        read_data(str(tmp_path / "t.csv"), None)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"drop": "a", "numeric": "a"}, "column 'a' cannot be left out and a number at once"),
+        (
+            {"categorical": "a", "numeric": "a,b"},
+            "column 'a' cannot be a number and a category at once",
+        ),
+        ({"drop": "y"}, "column 'y' holds the classes, and is no feature"),
+        ({"ids": "u,v"}, "there are no columns 'u', 'v' (the columns are 'a', 'b')"),
+        ({"drop": "a,b"}, "no column is left to learn from"),
+        ({"drop": "a"}, "no column is left to learn from; columns constant, left out: 'b'"),
+    ],
+)
+def test_options_that_contradict_are_refused(tmp_path, options, words):
+    (tmp_path / "t.csv").write_text("a,b,y\n1,5,x\n2,5,y\n3,5,x\n")
+    with pytest.raises(BadInputError, match=re.escape(words)):
+        read_data(str(tmp_path / "t.csv"), None, Options(**options))
+
+
+def test_options_for_files_are_refused_where_they_say_nothing(tmp_path):
+    for options in (Options(drop="a"), Options(Spelling(decimal=","))):
+        with pytest.raises(
+            BadInputError, match="is for files; the built-in set 'crab' is used as it is"
+        ):
+            read_data("crab", None, options)
+    clean().to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(BadInputError, match=r"--sep is for text files, and .* is in Parquet"):
+        read_table(tmp_path / "t.parquet", Spelling(sep=";"))
+
+
+def test_dates_are_no_classes(tmp_path):
+    rows = "\n".join(f"{k % 7},2021-01-0{k % 5 + 1}" for k in range(30))
+    (tmp_path / "t.csv").write_text(f"a,y\n{rows}\n")
+    with pytest.raises(BadInputError, match=r"'y' holds dates \(the first is '2021-01-01'\)"):
+        read_data(str(tmp_path / "t.csv"), None)
+
+
+def test_a_class_may_be_called_minus(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,y\n1,-,-\n2,+,None\n3,+,-\n4,-,None\n")
+    data = read_data(str(tmp_path / "t.csv"), None)
+    assert data.classes == ("-", "None")
     assert data.X["b"].isna().tolist() == [True, False, False, True]
 
 

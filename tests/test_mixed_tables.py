@@ -145,7 +145,7 @@ def test_all_that_is_wrong_is_said_at_once():
     table = pd.DataFrame(
         {
             "age": [*map(str, range(20)), "old", "<5"],
-            "when": ["03/04/2020"] * 21 + ["05/06/2020"],
+            "when": ["03/03/2020"] * 20 + ["03/04/2020", "05/06/2020"],
             "size": [*np.linspace(0, 1, 21), np.inf],
             "list": [[1]] * 22,
         }
@@ -187,7 +187,17 @@ def test_bad_arguments(arguments, message):
 
 
 @pytest.mark.parametrize(
-    "form", ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y/%m/%d %H:%M", "%Y-%m-%dT%H:%M:%S"]
+    "form",
+    [
+        "%Y-%m-%d",
+        "%d.%m.%Y",
+        "%m/%d/%Y",
+        "%Y/%m/%d %H:%M",
+        "%Y-%m-%dT%H:%M:%S",
+        "%d. %B %Y",
+        "%d-%b-%y",
+        "%B %d, %Y %H:%M",
+    ],
 )
 def test_dates_are_split(form):
     start = dt.datetime(2019, 12, 30, 7, 45)

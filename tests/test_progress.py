@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -16,8 +17,9 @@ from typer.testing import CliRunner
 
 from postlin import GPClassifier, load
 from postlin.estimator import reporting
+from postlin.learning import parts
 from postlin.learning.forecast import costs, factorisation_seconds
-from postlin.learning.progress import Costs, Heartbeat, Progress, in_words, watched, watching
+from postlin.learning.progress import Costs, Heartbeat, Progress, Sought, in_words, watched, watching
 from postlin.workbench.cli import large, outputs
 from postlin.workbench.cli import progress as shown_progress
 from postlin.workbench.cli.inputs import BadInputError
@@ -108,6 +110,22 @@ def test_a_small_search_that_comes_first_does_not_hide_what_follows():
     assert progress.status().left == pytest.approx(5 * 30.0)
 
 
+def test_before_anything_is_told_the_run_takes_what_was_expected():
+    clock = Clock()
+    progress = Progress(clock, expected=100.0)
+    progress.problems(3)
+    progress.searched("preparing the rows")
+    clock.now += 30
+    assert progress.status() == ("problem 1 of 3, preparing the rows", 30.0, 70.0)
+    clock.now += 170
+    assert progress.status().left == pytest.approx(40.0)
+    progress.say("first in 8 groups of rows")
+    progress.search(Costs(1, 10.0, 10.0))
+    assert (
+        progress.status().text == "problem 1 of 3, first in 8 groups of rows, evaluation 1 of about 1"
+    )
+
+
 def test_problems_to_come_take_as_long_as_those_that_have_ended():
     clock = Clock()
     progress = Progress(clock)
@@ -167,6 +185,23 @@ def test_every_kind_of_fit_tells_its_progress(table, how, monkeypatch):
     assert progress.status().left is not None
 
 
+def test_searches_in_groups_of_rows_are_called_so(monkeypatch):
+    monkeypatch.setattr(parts, "LARGE", 80)
+    monkeypatch.setattr(parts, "_LEAST", 20)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 1))
+    progress, seen, told = Progress(), [], Sought.evaluated
+
+    def evaluated(self, log_evidence):
+        told(self, log_evidence)
+        seen.append(progress.status().text.partition(",")[0])
+
+    monkeypatch.setattr(Sought, "evaluated", evaluated)
+    with watching(progress):
+        GPClassifier().fit(X, np.sin(3 * X[:, 0]) + 0.3 * rng.normal(size=90) > 0)
+    assert list(dict.fromkeys(seen)) == ["first in 4 groups of rows", "in all rows"]
+
+
 def test_verbose_shows_progress_every_few_seconds(table, monkeypatch, caplog):
     class Fast(Heartbeat):
         def __init__(self, beat):
@@ -220,6 +255,18 @@ def test_a_board_learns_from_folds_that_ended_and_from_those_that_run(tmp_path):
         board.close()
 
 
+def test_short_folds_hardly_change_what_is_expected_of_long_ones():
+    baseline, *models = [Task("d", "majority"), *tasks(2)]
+    board = Board([baseline, *models], lambda task: 1.0 if task == baseline else 1000.0, described)
+    try:
+        board.ended(baseline, 0.01)
+        assert board.status().left == pytest.approx(2000.0, rel=0.01)
+        board.ended(models[0], 500.0)
+        assert board.status().left == pytest.approx(500.0)
+    finally:
+        board.close()
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_folds_report_from_their_processes(jobs, monkeypatch):
     seen, boards = [], []
@@ -236,6 +283,15 @@ def test_folds_report_from_their_processes(jobs, monkeypatch):
     if jobs == 1:  # other processes report every second, which is longer than they take
         assert any("problem 2 of 3" in text for text in seen if text)
     assert boards[0].status().text == "4 of 4 folds"
+
+
+def test_baselines_come_first_so_that_an_interrupted_evaluation_has_something_to_keep():
+    source, ended = data(), []
+    models = tasks(2)
+    chosen = [*models, Task("d", "majority", n_folds=2)]
+    found = run(source, chosen, Store(None), report=lambda done, total, task: ended.append(task))
+    assert ended[:2] == [None, chosen[-1]]
+    assert list(found) == chosen
 
 
 def test_an_evaluation_that_is_interrupted_says_which_folds_are_known():
@@ -259,19 +315,21 @@ def test_forecasts_follow_the_number_of_problems_and_the_options():
     assert many(replace(task, multi_class="one_vs_one")) < 3 * one
     assert many(replace(task, multi_class="joint")) > 8 * one
     assert many.by(replace(task, multi_class="joint"), inducing=50) > 0
+    near = replace(task, n_neighbors="auto")
+    assert Forecast(data(90), 0.1)(near) == pytest.approx(binary(near) / 10)
     large = Forecast(data(20_000), 0.1)
     assert large.by(task, n_neighbors="auto") < large.by(task, inducing=500) < large(task)
 
 
 def test_many_rows_bring_a_forecast_and_what_would_be_faster():
     source, exact = data(5001), Large()
-    said = large.prospect(source["d"], tasks(10), exact, 1, predicts=True)
+    said = large.prospect(source["d"], tasks(10), exact, 1, Forecast(source, 0.1))
     assert said.startswith("10 fits on 4,501 rows by exact inference will take about ")
     for option in ("--n-neighbors auto (about", "--inducing 500 (about", "--device cuda"):
         assert option in said
-    assert large.prospect(data()["d"], tasks(2), exact, 1, predicts=True) is None
+    assert large.prospect(data()["d"], tasks(2), exact, 1, Forecast(data(), 0.1)) is None
     near = Large(n_neighbors=64)
-    said = large.prospect(source["d"], tasks(10, n_neighbors=64), near, 2, predicts=True)
+    said = large.prospect(source["d"], tasks(10, n_neighbors=64), near, 2, Forecast(source, 0.1))
     assert "by --n-neighbors 64 will take about" in said
     assert "Faster" not in said
     assert said.endswith(" with 2 jobs.")
@@ -304,7 +362,7 @@ def test_options_for_large_tables_are_checked(options, said, monkeypatch):
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_command_line_shows_lines_or_one_that_lives(terminal, monkeypatch, capsys):
-    console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=60)
     monkeypatch.setattr(outputs, "notes", console)
     for name in ("EVERY", "_LIVE"):
         monkeypatch.setattr(shown_progress, name, 0.01)
@@ -312,8 +370,10 @@ def test_the_command_line_shows_lines_or_one_that_lives(terminal, monkeypatch, c
         progress.search(Costs(12, 80.0, 40.0))
         time.sleep(0.15)
     written = console.file.getvalue()
-    assert "fitting [4] rows: evaluation 1 of about 12, 0 s so far, about 9 min left" in written
-    assert (written.count("\n") > 2) is not terminal
+    words = " ".join(re.sub(r"\x1b\[[\d;?]*[A-Za-z]|[━╸╺]", "", written).split())
+    assert "fitting [4] rows: evaluation 1 of about 12, 0 s so far, about 9 min left" in words
+    assert ("\x1b[2K" in written) is terminal  # which removes a line to write it anew
+    assert terminal or words.count("so far") > 1
 
 
 def test_ctrl_c_saves_the_best_so_far_and_says_how_to_go_on(tmp_path):

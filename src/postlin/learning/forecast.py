@@ -24,8 +24,9 @@ OF_EXACT, OF_JOINT = (8.0, 4.8), (150.0, 100.0)
 #: The same with inducing points, for n rows and m points, in factorisations of (n m²)^⅓ rows.
 OF_SPARSE = 250.0, 170.0
 #: Factorisations of 1,000 rows in a search with neighbours, for each kernel and problem: 800 among
-#: 3,000 rows, and half as many more for a global part.
-_LOCAL = 1200.0
+#: 3,000 rows, and half as many more for a global part. Below so many rows it takes in proportion less:
+#: 35 among 60 rows, 186 among 300.
+_LOCAL, _LOCAL_ROWS = 1200.0, 2000
 #: Evaluations of a search, and those that each length scale adds where features have their own.
 _EVALUATIONS, _EACH = 12, 2.5
 #: Evaluations of a search that another on fewer rows has led to its start.
@@ -66,9 +67,9 @@ def priced(one: float, units: tuple[float, float], n_parameters: int, *, is_led:
     return Costs(n, *(_LEAST + unit * one for unit in units))
 
 
-def local_units(searches: float) -> float:
-    """A fit with neighbours in factorisations of 1,000 rows; it hardly depends on the number of rows.
+def local_units(searches: float, rows: float) -> float:
+    """A fit with neighbours in factorisations of 1,000 rows; it hardly grows beyond thousands of rows.
 
     A search is that of one kernel for one problem.
     """
-    return searches * _LOCAL
+    return searches * _LOCAL * min(rows / _LOCAL_ROWS, 1.0)

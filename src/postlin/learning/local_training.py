@@ -90,7 +90,7 @@ class Learner:
         learns = task.learns and len(task.starts[0].theta) > 0
         if (progress := watched()).is_shown:
             searches = len(task.starts) * len(self.model.signs) if learns else 1
-            progress.say("learning", local_units(searches) * factorisation_seconds(1000))
+            progress.say("learning", local_units(searches, self.rows.n) * factorisation_seconds(1000))
         best = self._learned() if learns else self._chosen(task.starts[:1])
         k = task.k if task.k is not None else self._number(best)
         k = min(k, self.rows.n)
@@ -102,7 +102,7 @@ class Learner:
         constant = not has_mean and self._sight(best.at, best.rows).is_none
         if constant and not any(self._sight(at, self._rescaled(at)).informs for at in task.starts):
             self.remarks.append(BLIND)
-        self._say(f"learned: {shown(best.at.kernel)}, {k} neighbours, score {best.score.mean:.5f}")
+        self._say(f"learned: {k} neighbours, score {best.score.mean:.5f}", best.at)
         return Learned(best, k, self.path, recall, self.remarks, self.interrupted, constant)
 
     def _sight(self, at: Hyperparameters, rows: Surroundings) -> Sight:
@@ -122,9 +122,11 @@ class Learner:
     def _may_be_alone(self) -> bool:
         return self.task.inducing is None or isinstance(self.task.inducing, str)
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str, at: Hyperparameters | None = None) -> None:
+        """Tell those who watch, and the log with hyperparameters."""
         watched().say(text)
-        logger.info("%s (%.0f s)", text, time.perf_counter() - self._began)
+        more = "" if at is None else f", {shown(at.kernel)}"
+        logger.info("%s%s (%.0f s)", text, more, time.perf_counter() - self._began)
 
     def _learned(self) -> Variant:
         """The best parameters of the best kernel."""
@@ -137,7 +139,7 @@ class Learner:
                     climb.run(_FIRST_ROUNDS)
                     trials.append(self._chosen(_points(climb)[:2], i))
                 best = int(np.argmax([trial.score.mean for trial in trials]))
-                self._say(f"the best of {len(climbs)} kernels is {shown(climbs[best].at.kernel)}")
+                self._say(f"the best of {len(climbs)} kernels is number {best + 1}", climbs[best].at)
             climbs[best].run(_ROUNDS)
         except KeyboardInterrupt:
             scores = [climb.state.score for climb in climbs]
@@ -156,8 +158,8 @@ class Learner:
     def _climb(self, number: int, start: Hyperparameters) -> Climb:
         """The climb of a kernel, which begins at the better of its start and of the evidence's."""
         task, name = self.task, f"kernel {number}"
-        label = f"{shown(start.kernel)}: " if len(task.starts) > 1 else ""
-        theta = np.array(task.memo.get(f"{name}: evidence", lambda: self._of_evidence(start)))
+        label = f"kernel {number + 1} of {len(task.starts)}: " if len(task.starts) > 1 else ""
+        theta = np.array(task.memo.get(f"{name}: evidence", lambda: self._of_evidence(start, label)))
         begun = task.memo.values.get(f"{name}: climb")
         state = ClimbState.at(theta) if begun is None else ClimbState.restored(begun)
         prior = task.hyperprior
@@ -170,15 +172,15 @@ class Learner:
         model, rows, k = self.model, self.rows, self._learning
         return Climb(model, start, rows, self.pool, k, state, prior, task.callback, save, label)
 
-    def _of_evidence(self, start: Hyperparameters) -> Array:
+    def _of_evidence(self, start: Hyperparameters, label: str) -> Array:
         """The better of the start and of the parameters that maximise the evidence of some rows."""
         if not self.task.evidence:
             return start.theta
         found = self.evidence.maximum(start)
         scores = [self._held(at, self._learning).mean for at in (start, found)]
         self._say(
-            f"{shown(start.kernel)}: score {scores[0]:.5f} at the start, {scores[1]:.5f} where the "
-            "evidence is largest"
+            f"{label}score {scores[0]:.5f} at the start, {scores[1]:.5f} where the evidence is largest",
+            start,
         )
         return found.theta if scores[1] > scores[0] else start.theta
 
@@ -214,7 +216,7 @@ class Learner:
             found.append(self._with_global(each) if whole else each)
         for each in found:
             kind = "alone" if each.whole is None else f"with {len(each.whole.Z)} inducing points"
-            self._say(f"score {each.score.mean:.5f} {kind}, {shown(each.at.kernel)}")
+            self._say(f"score {each.score.mean:.5f} {kind}", each.at)
             self.path.append((each.at.theta, each.score.mean))
         return max(found, key=lambda each: each.score.mean)
 

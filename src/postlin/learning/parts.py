@@ -17,6 +17,7 @@ import numpy as np
 from postlin._typing import Array
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import LARGE, Model, Path, Start
+from postlin.learning.progress import watched
 from postlin.learning.search import Callback, logger
 from postlin.learning.starts import Guide
 from postlin.learning.training import Training, announce, soft_bounds, train
@@ -147,6 +148,7 @@ def train_in_parts(
     if optimizer == "bfgs" and look_around and curvature is None and len(at.theta):
         announce(models, len(at.theta))
         lead = _led(models, at, optimizer, starts, guide, {"restarts": restarts, **options})
+        watched().say("" if lead is None else "in all rows")
     if lead is None:
         how: dict[str, Any] = {"restarts": restarts, "look_around": look_around}
         return search(at, optimizer, starts=starts, curvature=curvature, **how)
@@ -178,6 +180,7 @@ def _led(
         if parts is None:
             return None
         logger.info("searching with %d groups of rows first", count)
+        watched().say(f"first in {count} groups of rows")
         options = options | {"name": f"{name}, {count} groups" if name else f"{count} groups"}
         how: dict[str, Any] = {"worth": _WELL if count == counts[-1] else _ROUGHLY, "guide": guide}
         coarse = train(parts.models, at, optimizer, starts=parts.split(starts), **how, **options)

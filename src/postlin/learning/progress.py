@@ -110,10 +110,17 @@ class Sought:
 class Progress:
     """How far a run is. Other threads may ask for its ``status`` at any time."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, *, is_shown: bool = True) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        is_shown: bool = True,
+        expected: float | None = None,
+    ) -> None:
+        """``expected`` are the seconds of the whole run, if these are known before it begins."""
         #: Whether anybody looks, so that an estimate is worth a measurement.
         self.is_shown = is_shown
-        self._clock = clock
+        self._clock, self._expected = clock, expected
         self._began = self._problems_began = self._problem_began = clock()
         self._problems, self._finished, self._name = 1, 0, ""
         self._at_once = 1
@@ -150,22 +157,25 @@ class Progress:
         return self._search
 
     def searched(self, words: str) -> None:
-        """The present search has ended, and this comes next, which takes an evaluation at most."""
+        """No search goes on, and this comes next, which takes an evaluation at most."""
         search, now = self._search, self._clock()
         if search is not None and search.done and self._ends is None:
             self._ends = now + search.ends[-1] - search.ends[-2]
         self._search, self._after = None, words
 
     def say(self, words: str, left: float | None = None) -> None:
-        """What happens outside of searches, and how many seconds the present problem will take."""
-        self._words = words
+        """What is being done, and how many seconds the present problem will take."""
+        self._words, self._after = words, ""
         if left is not None:
             self._ends = self._clock() + left
 
     def status(self) -> Status:
         """What is being done now."""
         now = self._clock()
-        return Status(self._text(), now - self._began, self._left(now))
+        elapsed, left = now - self._began, self._left(now)
+        if left is None and self._expected is not None:
+            left = max(self._expected - elapsed, _AT_LEAST * elapsed)
+        return Status(self._text(), elapsed, left)
 
     def _text(self) -> str:
         parts = []

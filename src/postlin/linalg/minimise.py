@@ -125,11 +125,8 @@ def minimise(
         high = np.minimum(top, np.where(x < soft, soft, np.where(slope < -_FALLING, np.inf, x)))
         free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
         near, far = np.maximum(low - x, -radius), np.minimum(high - x, radius)
-        if there is None:
-            step = _step(model, slope, free, near, far)
-        else:  # a forecast that is far away knows the direction, but hardly the distance
-            step, there = there - x, None
-            step *= min(1.0, radius / max(float(np.abs(step).max()), _SHORTEST))
+        step = _step(model, slope, free, near, far) if there is None else _towards(there - x, radius)
+        there = None
         # the gain that the model predicts
         promised = -float(slope @ step) - (0.0 if model is None else 0.5 * float(step @ model @ step))
         length = float(np.abs(step).max(initial=0.0))
@@ -196,6 +193,11 @@ def _step(model: Array | None, slope: Array, free: np.ndarray, low: Array, high:
             break
         free = free & (room > part)
     return step
+
+
+def _towards(way: Array, radius: float) -> Array:
+    """The way, or its first part: a forecast that is far away knows the direction, not the distance."""
+    return way * min(1.0, radius / max(float(np.abs(way).max()), _SHORTEST))
 
 
 def _within(x: Array, low: Array, high: Array) -> Array:

@@ -11,7 +11,9 @@ import pandas as pd
 from postlin._typing import Array
 
 #: Texts that stand for a missing value, in lower case.
-MISSING = frozenset({"", "?", "-", "na", "n/a", "nan", "null", "<na>", "#n/a", "#na", "nat"})
+MISSING = frozenset(
+    {"", "?", "-", ".", "na", "n/a", "n.a.", "nan", "none", "null", "<na>", "#n/a", "#na", "nat"}
+)
 #: A number as programs write it.
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 #: What a date in figures looks like, before one of the formats below is tried.
@@ -23,6 +25,15 @@ _FORMATS = {
     "/": ("%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%y", "%m/%d/%y"),
 }
 _TIMES = ("", " %H:%M", " %H:%M:%S")
+#: What a date with the name of a month looks like, and the formats of such dates.
+_NAMED_DATE = re.compile(
+    r"(\d{1,2}\.?[- ][A-Za-z]{3,9}[- ]|[A-Za-z]{3,9} \d{1,2},? )\d{2,4}( \d{1,2}:\d{2}.*)?"
+)
+_NAMED_FORMATS = tuple(
+    order.replace("%B", month)
+    for month in ("%b", "%B")
+    for order in ("%d %B %Y", "%d. %B %Y", "%d-%B-%Y", "%d-%B-%y", "%B %d, %Y", "%B %d %Y")
+)
 #: The format of columns that hold dates as such, not as texts.
 TYPED = "typed"
 _LONGEST = 40
@@ -105,19 +116,32 @@ def dates(column: pd.Series, form: str) -> tuple[pd.Series, list[Any]]:
     return known.iloc[codes].reset_index(drop=True), odd
 
 
-def date_formats(values: list[Any]) -> list[str]:
-    """The formats in which all of these values are dates; none if they are no dates."""
-    if all(isinstance(value, date) for value in values):
-        return [TYPED]
-    if not all(isinstance(v, str) and len(v) <= _LONGEST for v in values):
-        return []
+def date_formats(values: list[Any]) -> dict[str, list[Any]]:
+    """The formats in which all of these values are dates, and these dates; none if they are no dates.
+
+    Formats in which the values are the same dates count once.
+    """
+    if values and all(isinstance(value, date) for value in values):
+        return {TYPED: values}
+    found: dict[str, list[Any]] = {}
+    if all(isinstance(v, str) and len(v) <= _LONGEST for v in values):
+        for form in _possible(values):
+            days = _parsed(values, form)
+            if pd.NaT not in set(days) and days not in found.values():
+                found[form] = days
+    return found
+
+
+def _possible(values: list[str]) -> list[str]:
+    """The formats that texts may have, from what they look like."""
     shapes = [_DATE.fullmatch(value) for value in values]
-    if not shapes or None in shapes:
-        return []
-    separators = {shape.group(1) for shape in shapes if shape}
-    formats = _FORMATS[separators.pop()] if len(separators) == 1 else ()
-    timed = [form + t for form in formats for t in (("",) if form == "ISO8601" else _TIMES)]
-    return [form for form in timed if pd.NaT not in set(_parsed(values, form))]
+    separators = {shape.group(1) if shape else "" for shape in shapes}
+    formats: tuple[str, ...] = ()
+    if len(separators) == 1:
+        formats = _FORMATS.get(separators.pop(), ())
+    if values and all(map(_NAMED_DATE.fullmatch, values)):
+        formats = _NAMED_FORMATS
+    return [form + t for form in formats for t in (("",) if form == "ISO8601" else _TIMES)]
 
 
 def _parsed(values: list[str], form: str) -> list[Any]:

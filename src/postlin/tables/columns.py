@@ -69,11 +69,29 @@ class Findings:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a person has said about columns: their kinds, and which to leave out."""
+    """What a person says about columns: their kinds, and which to leave out."""
 
     numbers: Collection[str] = ()
     categories: Collection[str] = ()
     left_out: Collection[str] = ()
+
+    def problems(self, table: pd.DataFrame) -> list[str]:
+        """What cannot be done with a table: columns that it lacks, and wishes that contradict."""
+        found, said = [], defaultdict(list)
+        for how, names in (
+            ("left out", self.left_out),
+            ("a number", self.numbers),
+            ("a category", self.categories),
+        ):
+            for name in dict.fromkeys(names):
+                said[name].append(how)
+        if absent := [name for name in said if name not in table.columns]:
+            several = "are no columns" if len(absent) > 1 else "is no column"
+            found.append(f"there {several} {listed(absent)} (the columns are {listed(table)})")
+        for name, ways in said.items():
+            if len(ways) > 1 and name in table.columns:
+                found.append(f"column {shown(name)} cannot be {' and '.join(ways)} at once")
+        return found
 
 
 def find_columns(table: pd.DataFrame, wishes: Wishes = Wishes()) -> Findings:
@@ -85,9 +103,7 @@ def find_columns(table: pd.DataFrame, wishes: Wishes = Wishes()) -> Findings:
     if not all(isinstance(name, str) for name in table.columns) or not table.columns.is_unique:
         found.problems.append("the names of the columns must be texts, and all different")
         return found
-    said = [*wishes.numbers, *wishes.categories, *wishes.left_out]
-    if absent := [name for name in dict.fromkeys(said) if name not in table.columns]:
-        found.problems.append(f"there is no column {listed(absent)} (the columns are {listed(table)})")
+    found.problems += wishes.problems(table)
     for name in table.columns:
         if name not in wishes.left_out:
             _sort(name, table[name], wishes, sorted_out, found.problems)
@@ -104,7 +120,7 @@ def find_columns(table: pd.DataFrame, wishes: Wishes = Wishes()) -> Findings:
     )
     found.remarks += _remarks(sorted_out, dates)
     if not kinds and not found.problems:
-        found.problems.append("no column is left to learn from")
+        found.problems.append("; ".join(["no column is left to learn from", *found.remarks]))
     return found
 
 
@@ -157,7 +173,7 @@ def _sort_numbers(
 ) -> None:
     x, odd = cells.numbers(column)
     if odd:
-        problems.append(_not_all(name, "numbers", odd))
+        problems.append(_not_all_numbers(name, odd))
     elif np.isinf(x).any():
         row = int(np.flatnonzero(np.isinf(x))[0]) + 1
         problems.append(f"column {shown(name)} is infinite in data row {row}")
@@ -185,18 +201,23 @@ def _sort_texts(name: str, found: cells.Levels, rows: int, into: _Sorted, proble
         x = np.array([*map(cells.as_number, values), np.nan])[found.codes]
         _sort_numbers(name, pd.Series(x), Wishes(), into, problems)
         return
-    if forms := cells.date_formats(values):
-        _sort_dates(name, values, forms, into, problems)
+    if dates := cells.date_formats(values):
+        _sort_dates(name, values, dates, into, problems)
         return
-    of_numbers = np.isin(found.codes, [k for k, v in enumerate(values) if _reads_as_number(v)]).sum()
-    if of_numbers > rows / 2 and len(values) - len(odd) > _NUMBERS:
-        problems.append(_not_all(name, "numbers", odd))
+    if mostly_numbers(found, [_reads_as_number(value) for value in values]):
+        problems.append(_not_all_numbers(name, odd))
     elif rows >= _FEW_ROWS and len(values) > _DIFFERENT * rows:
         into.noticed["text"].append(name)
     else:
         into.use(name, "category")
         if len(values) > MOST_LEVELS:
             into.noticed["levels"].append(name)
+
+
+def mostly_numbers(found: cells.Levels, are_numbers: list[bool]) -> bool:
+    """Whether a column is of numbers, with some mistakes; tells from which of its values are some."""
+    counts = np.bincount(found.codes[found.codes >= 0], minlength=len(found.values))
+    return sum(are_numbers) > _NUMBERS and counts[are_numbers].sum() > counts.sum() / 2
 
 
 def _reads_as_number(value: Any) -> bool:
@@ -208,23 +229,24 @@ def _reads_as_number(value: Any) -> bool:
 
 
 def _sort_dates(
-    name: str, values: list[Any], forms: list[str], into: _Sorted, problems: list[str]
+    name: str, values: list[Any], dates: dict[str, list[Any]], into: _Sorted, problems: list[str]
 ) -> None:
-    if len(forms) > 1:
+    if len(dates) > 1:
+        differing = zip(values, *dates.values(), strict=True)
+        example = next(value for value, *days in differing if len(set(days)) > 1)
         problems.append(
             f"column {shown(name)} holds dates whose day and month cannot be told apart, such as "
-            f"{values[0]!r}: write them as year-month-day, or leave the column out"
+            f"{example!r}: write them as year-month-day, or leave the column out"
         )
     else:
-        into.use(name, "date", forms[0])
+        into.use(name, "date", *dates)
 
 
-def _not_all(name: str, what: str, odd: list[Any]) -> str:
-    """A sentence about the values of a column that are not what the others are."""
-    examples = ", ".join(shown(value) for value in odd[:3]) + ", …" * (len(odd) > 3)
+def _not_all_numbers(name: str, odd: list[Any]) -> str:
+    """A sentence about the values of a column of numbers that are none."""
     return (
-        f"column {shown(name)} holds {what} and {len(odd)} other value{'s' * (len(odd) > 1)} "
-        f"({examples}): correct these, empty them, or declare the column categorical"
+        f"column {shown(name)} holds numbers and {len(odd)} other value{'s' * (len(odd) > 1)} "
+        f"({listed(odd)}): correct these, empty them, or declare the column categorical"
     )
 
 

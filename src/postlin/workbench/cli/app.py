@@ -20,8 +20,8 @@ from postlin.workbench.cli import inputs, large, outputs, tables
 from postlin.workbench.cli.experiments import evaluate, reproduce
 from postlin.workbench.cli.progress import fitting
 from postlin.workbench.cli.reading import Spelling
-from postlin.workbench.evaluation.folds import Data, Task
-from postlin.workbench.evaluation.methods import make_classifier
+from postlin.workbench.evaluation.folds import Data, Task, make_model
+from postlin.workbench.evaluation.forecast import seconds_of_folds
 
 _MODEL = Path("model.postlin")
 #: The format of predicted probabilities.
@@ -85,23 +85,22 @@ def fit(
     chosen = inputs.choices(method, likelihood, multi_class, len(source.classes), size.option)
     if len(chosen) != 1:
         raise inputs.BadInputError("fit takes one --method, one --likelihood and one --multi-class.")
-    outputs.check_folder(model, "model")
+    outputs.check_folder(model, "model", data)
     check_skops()
     task = Task(source.name, *chosen[0][:2], multi_class=chosen[0].multi_class, **size._asdict())
-    estimator = make_classifier(*chosen[0][:2], multi_class=chosen[0].multi_class, **size._asdict())
-    estimator.set_params(keep_on_interrupt=True)
+    estimator = make_model(task).set_params(keep_on_interrupt=True)
     if start_from is not None:
-        estimator = _read_model(start_from)[-1].set_params(
-            **estimator.get_params(deep=False) | {"warm_start": True}
-        )
+        settings = estimator.get_params(deep=False) | {"warm_start": True}
+        estimator = _classifier(_read_model(start_from)).set_params(**settings)
     assert source.preparation is not None
     pipeline = Pipeline([*source.preparation.steps(), ("classifier", estimator)])
     for remark in source.remarks:
         outputs.note(remark)
     large.check_room(source, [task], 1)
-    if prospect := large.prospect(source, [task], size, 1, predicts=False):
+    forecast = seconds_of_folds({source.name: source}, whole=True)
+    if prospect := large.prospect(source, [task], size, 1, forecast):
         outputs.note(prospect)
-    _fit_shown(pipeline, source)
+    _fit_shown(pipeline, source, forecast(task))
     saved = outputs.save_model(pipeline, model)
     outputs.note(f"{_learned(estimator)}; saved {saved}")
     if any(part.interrupted for part in estimator._estimators):
@@ -111,11 +110,12 @@ def fit(
         )
 
 
-def _fit_shown(pipeline: Pipeline, source: Data) -> None:
+def _fit_shown(pipeline: Pipeline, source: Data, expected: float) -> None:
     """Fit and show the progress, and then what the fit warns of."""
     rows = f"fitting {len(source.codes):,} rows"
     try:
-        with fitting(rows), warnings.catch_warnings(record=True) as told:
+        with fitting(rows, expected) as progress, warnings.catch_warnings(record=True) as told:
+            progress.searched("preparing the rows")
             pipeline.fit(source.X, np.array(source.classes)[source.codes])
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
@@ -149,7 +149,7 @@ def predict(
     """
     fitted = _read_model(model)
     if out is not None:
-        outputs.check_folder(out, "predictions")
+        outputs.check_folder(out, "predictions", data, model)
     X, kept = tables.read_rows(fitted, data, Spelling(sep, decimal, encoding), keep)
     p, labels = fitted.predict_proba(X), fitted.classes_
     table = pd.DataFrame(p, columns=[f"p({c})" for c in labels])
@@ -190,13 +190,12 @@ def verify(
     """Tell how far a model is from the exact posterior, by Monte Carlo."""
     fitted = _read_model(model)
     if out is not None:
-        outputs.check_folder(out, "probabilities")
+        outputs.check_folder(out, "probabilities", model, *([data] if data else []))
     spelling = Spelling(sep, decimal, encoding)
     X = None if data is None else tables.read_rows(fitted, data, spelling).X
-    last = fitted
-    if isinstance(fitted, Pipeline):
-        last, X = fitted[-1], None if X is None else fitted[:-1].transform(X)
-    last.set_params(verbose=1)  # progress, line by line
+    if isinstance(fitted, Pipeline) and X is not None:
+        X = fitted[:-1].transform(X)
+    last = _classifier(fitted).set_params(verbose=1)  # progress, line by line
     found = last.verify(X, n_particles=particles, n_runs=runs, random_state=seed, time_limit=time_limit)
     outputs.console.print(str(found), markup=False, highlight=False, soft_wrap=True)
     if out is not None:
@@ -216,7 +215,12 @@ def _learned(fitted: GPClassifier) -> str:
     return f"{what} {fitted.log_marginal_likelihood_value_:.3f}, {state}"
 
 
-def _read_model(path: Path) -> Pipeline:
+def _classifier(model: Pipeline | GPClassifier) -> GPClassifier:
+    """The classifier of a model, which may have steps that prepare its rows."""
+    return model[-1] if isinstance(model, Pipeline) else model
+
+
+def _read_model(path: Path) -> Pipeline | GPClassifier:
     """The model in a file, which must know the names of its columns."""
     try:
         model = postlin.load(path)

@@ -5,12 +5,13 @@ import csv
 import gzip
 import io
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from postlin.tables.cells import NUMBER
 
@@ -29,12 +30,12 @@ WORDS = {"tab": "\t", "comma": ",", "semicolon": ";", "space": r"\s+", "bar": "|
 SPOKEN = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", r"\s+": "spaces"}
 #: Excel names the separator in a line of its own.
 _NAMED = re.compile(r"sep=(.)\s*")
-_WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][+-]?\d+)?")
+_WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([.\s'’]\d{3})+)?,\d+([eE][+-]?\d+)?")
 _WITH_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
-#: Thousands in groups, by decimal mark.
-GROUPED = {
-    ".": re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?"),
-    ",": re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?"),
+#: Thousands in groups, by decimal mark: 1,234.5 or 1.234,5, or with spaces or apostrophes.
+_GROUPED = {
+    ".": re.compile(r"[+-]?[1-9]\d{0,2}([,\s'’])\d{3}(\1\d{3})*(\.\d+)?"),
+    ",": re.compile(r"[+-]?[1-9]\d{0,2}([.\s'’])\d{3}(\1\d{3})*(,\d+)?"),
 }
 
 
@@ -71,7 +72,7 @@ def dialect(
     path: Path, sep: str | None = None, decimal: str | None = None, encoding: str | None = None
 ) -> Dialect:
     """How a file writes a table; ``ValueError`` if it is no table, or not in the given encoding."""
-    sep = WORDS.get(sep, sep) if sep else None
+    sep = None if sep is None else WORDS.get(sep, sep)
     if sep is not None and len(sep) != 1 and sep not in WORDS.values():
         raise ValueError(f"--sep must be one character, or one of {', '.join(WORDS)}, got {sep!r}.")
     if decimal not in (None, ".", ","):
@@ -84,10 +85,30 @@ def dialect(
         sep, skipped = sep or named.group(1), 1
         sample = sample.split("\n", 1)[1]
     sep = sep or _separator(sample)
-    rows = _rows(sample, sep)
-    if not rows:
+    lines = _lines(sample, sep)
+    if not lines:
         raise ValueError(f"{str(path)!r} is empty.")
-    return Dialect(encoding, sep, decimal or _decimal(rows[1:], sep), skipped, tuple(rows[0]))
+    names = _names(path, lines, skipped)
+    return Dialect(encoding, sep, decimal or _decimal(_cells(lines[1:]), sep), skipped, names)
+
+
+def too_long(path: Path, line: int, cells: int, names: int) -> ValueError:
+    """What is wrong with a file in which a line has more cells than the header has names."""
+    several = f"{names} name{'s' * (names != 1)}"
+    return ValueError(
+        f"{str(path)!r} has {cells} cells in line {line}, and its header has {several}: correct the "
+        "line, or remove the lines above the header."
+    )
+
+
+def _names(path: Path, lines: list["Line"], skipped: int) -> tuple[str, ...]:
+    """The names in the header, with empty ones for the empty cells that end longer lines."""
+    names = lines[0].cells
+    for number, cells in lines[1:]:
+        if any(cells[len(names) :]):
+            raise too_long(path, number + skipped, len(cells), len(names))
+    longest = max(len(line.cells) for line in lines)
+    return (*names, *[""] * (longest - len(names)))
 
 
 def _encoding(path: Path, given: str | None) -> str:
@@ -150,17 +171,30 @@ def _blocks(path: Path) -> Iterator[bytes]:
             yield block
 
 
-def _rows(sample: str, sep: str) -> list[list[str]]:
+class Line(NamedTuple):
+    """The cells of a row, and the line in which it ends."""
+
+    number: int
+    cells: list[str]
+
+
+def _lines(sample: str, sep: str) -> list[Line]:
     """The first rows that are not empty."""
     if sep == r"\s+":
-        lines: Iterable[list[str]] = (line.split() for line in sample.splitlines())
+        lines = (Line(k, line.split()) for k, line in enumerate(sample.splitlines(), 1))
     else:
-        lines = csv.reader(io.StringIO(sample, newline=""), delimiter=sep, skipinitialspace=True)
+        reader = csv.reader(io.StringIO(sample, newline=""), delimiter=sep, skipinitialspace=True)
+        lines = (Line(reader.line_num, cells) for cells in reader)
     usual = csv.field_size_limit(_LONGEST_LINE)
     try:
-        return [row for row in islice(lines, _SAMPLED_ROWS) if any(row)]
+        return [line for line in islice(lines, _SAMPLED_ROWS) if any(line.cells)]
     finally:
         csv.field_size_limit(usual)
+
+
+def _cells(lines: list[Line]) -> list[str]:
+    """All cells, without the spaces around them."""
+    return [cell.strip() for line in lines for cell in line.cells]
 
 
 def _separator(sample: str) -> str:
@@ -172,7 +206,7 @@ def _separator(sample: str) -> str:
 def _agreement(sample: str, sep: str) -> tuple[float, int]:
     """The share of rows that are as long as the header, in tenths, and its length."""
     try:
-        widths = [len(row) for row in _rows(sample, sep)]
+        widths = [len(line.cells) for line in _lines(sample, sep)]
     except csv.Error:
         return 0.0, 0
     if not widths or widths[0] < 2:
@@ -183,21 +217,37 @@ def _agreement(sample: str, sep: str) -> tuple[float, int]:
     return round(share, 1), widths[0] if sep != r"\s+" else 0
 
 
-def _decimal(rows: list[list[str]], sep: str) -> str:
+def _decimal(cells: list[str], sep: str) -> str:
     """The decimal mark: a comma if numbers have one, and none has a point for it."""
-    cells = [cell.strip() for row in rows for cell in row]
-    commas = [cell for cell in cells if _WITH_COMMA.fullmatch(cell)]
-    points = [c for c in cells if _WITH_POINT.fullmatch(c) and not GROUPED[","].fullmatch(c)]
+    bare = [unmarked(cell).text for cell in cells]
+    commas = [text for text in bare if _WITH_COMMA.fullmatch(text)]
+    points = [t for t in bare if _WITH_POINT.fullmatch(t) and not _GROUPED[","].fullmatch(t)]
     if not commas or points:
         return "."
     # Where commas separate columns, 1,234 in quotes is a number in thousands.
-    thousands = all(GROUPED["."].fullmatch(cell) for cell in commas)
+    thousands = all(_GROUPED["."].fullmatch(text) for text in commas)
     return "." if thousands and sep == "," else ","
+
+
+class Unmarked(NamedTuple):
+    """A text without the sign of a currency or of per cent at one of its ends, and that sign."""
+
+    text: str
+    sign: str
+
+
+def unmarked(text: str) -> Unmarked:
+    """A text without such a sign; -€5 is -5."""
+    minus, rest = ("-", text[1:].lstrip()) if text.startswith("-") else ("", text)
+    for sign, other in ((rest[:1], rest[1:].lstrip()), (rest[-1:], rest[:-1].rstrip())):
+        if sign and other and (sign in "%‰" or unicodedata.category(sign) == "Sc"):
+            return Unmarked(minus + other, sign)
+    return Unmarked(text, "")
 
 
 def ungrouped(text: str, decimal: str) -> str | None:
     """A number in another notation as programs write it; None if the text is none."""
-    if GROUPED[decimal].fullmatch(text):
-        text = text.replace("," if decimal == "." else ".", "")
+    if grouped := _GROUPED[decimal].fullmatch(text):
+        text = text.replace(grouped[1], "")
     text = text.replace(",", ".") if decimal == "," else text
     return text if NUMBER.fullmatch(text) else None

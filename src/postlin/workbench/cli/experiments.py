@@ -26,6 +26,7 @@ from postlin.workbench.evaluation.folds import (
     fingerprint,
     run,
 )
+from postlin.workbench.evaluation.forecast import seconds_of_folds
 from postlin.workbench.evaluation.methods import (
     DEFAULT_METHODS,
     LIKELIHOODS,
@@ -102,18 +103,17 @@ def evaluate(
     chosen = []
     if wanted != "":
         chosen = inputs.choices(wanted, likelihoods, multi_class, len(source.classes), size.option)
+    of_models = {"verify": verify or None, **size._asdict()}
     tasks = [
         Task(
             source.name,
             method,
             likelihood,
-            "converged",
-            seed,
-            fold,
-            folds,
+            seed=seed,
+            fold=fold,
+            n_folds=folds,
             multi_class=way,
-            verify=(verify or None) if likelihood else None,
-            **(size._asdict() if likelihood else {}),
+            **(of_models if likelihood else {}),
         )
         for method, likelihood, way in (*chosen, *baselines)
         for fold in range(folds)
@@ -122,7 +122,8 @@ def evaluate(
     for remark in source.remarks:
         outputs.note(remark)
     large.check_room(source, tasks, jobs if dask is None else 1)
-    if prospect := large.prospect(source, tasks, size, jobs, predicts=True):
+    forecast = seconds_of_folds({source.name: source})
+    if prospect := large.prospect(source, tasks, size, jobs, forecast):
         outputs.note(prospect)
     results, summaries, failures = _run(source.name, {source.name: source}, tasks, jobs, dask, out)
     conclusion = conclude(source, results)
@@ -132,15 +133,17 @@ def evaluate(
         best = {task: one for task, one in results.items() if cell_of(task) == conclusion.best}
         with fitting("looking at the features"):
             explanation = explain(source, best, jobs) if conclusion.best.method != "majority" else None
-        origin = sections.Origin(
-            shlex.join(["postlin", *sys.argv[1:]]),
-            datetime.now().astimezone().isoformat(" ", "minutes"),
-        )
         page = sections.evaluation_page(
-            source, summaries, results, conclusion, explanation, origin, failures
+            source, summaries, results, conclusion, explanation, _origin(), failures
         )
         outputs.write_text(out / _REPORT, page)
         outputs.note(f"written: {out / _REPORT}, results.json, results.csv")
+
+
+def _origin() -> sections.Origin:
+    """The command that is running, and the time."""
+    now = datetime.now().astimezone().isoformat(" ", "minutes")
+    return sections.Origin(shlex.join(["postlin", *sys.argv[1:]]), now)
 
 
 def _try_to_write(out: Path | None) -> None:

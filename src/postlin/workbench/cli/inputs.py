@@ -24,8 +24,8 @@ from postlin.workbench.evaluation.methods import (
     possible,
 )
 
-#: The most bytes of a line of a CSV file, and the most characters of a name in a message.
-_LONGEST_LINE, _LONGEST_NAME = 2**24, 80
+#: The most characters of a name in a message.
+_LONGEST_NAME = 80
 #: The most names of columns that a message lists.
 _MOST_NAMES = 30
 

@@ -9,7 +9,7 @@ from postlin.learning.progress import in_words
 from postlin.linalg.arrays import place_named
 from postlin.workbench.cli.inputs import BadInputError
 from postlin.workbench.evaluation.folds import Data, Task
-from postlin.workbench.evaluation.forecast import Forecast, seconds_of_folds
+from postlin.workbench.evaluation.forecast import Forecast
 
 #: Rows beyond which faster methods are suggested.
 MANY_ROWS = 5000
@@ -107,15 +107,11 @@ def check_room(data: Data, tasks: list[Task], jobs: int) -> None:
         )
 
 
-def prospect(data: Data, tasks: list[Task], how: Large, jobs: int, *, predicts: bool) -> str | None:
-    """How long the tasks will take, and what would be faster; None if that is soon.
-
-    With ``predicts`` they are the folds of an evaluation, and else fits on all rows.
-    """
+def prospect(data: Data, tasks: list[Task], how: Large, jobs: int, forecast: Forecast) -> str | None:
+    """How long the tasks will take, and what would be faster; None if that is soon."""
     models = [task for task in tasks if task.likelihood]  # and no baselines
     if not models:
         return None
-    forecast = seconds_of_folds({data.name: data}, whole=not predicts)
     jobs = min(jobs, len(tasks))
     seconds = sum(map(forecast, tasks)) / jobs
     many = len(data.codes) > MANY_ROWS and how.is_exact

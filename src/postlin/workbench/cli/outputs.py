@@ -106,8 +106,14 @@ def save_model(model: Pipeline, path: Path) -> Path:
     return path
 
 
-def check_folder(path: Path, what: str) -> None:
-    """Raise ``BadInputError`` unless there is the folder in which a file is to be written."""
+def check_folder(path: Path, what: str, *inputs: Path | str) -> None:
+    """Raise ``BadInputError`` unless a file can be written in its folder, and is none of the inputs."""
+    for other in map(Path, inputs):
+        if path.exists() and other.exists() and path.samefile(other):
+            raise BadInputError(
+                f"the {what} would replace {shortened(str(other))!r}, which is read: choose another "
+                "name."
+            )
     if "\0" not in str(path) and not path.parent.is_dir():
         raise BadInputError(f"there is no folder {str(path.parent)!r} to save the {what} in.")
     check_writable(path)

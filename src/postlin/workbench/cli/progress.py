@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from rich import progress as bars
 from rich.markup import escape
+from rich.table import Column
 
 from postlin.learning.progress import EVERY, Heartbeat, Progress, Status, watching
 from postlin.workbench.cli import outputs
@@ -21,7 +22,9 @@ _LIVE = 0.5
 def shown(what: str, status: Callable[[], Status]) -> Iterator[Callable[[int, int], object]]:
     """Show a status for as long as this is entered; call the result with counts to move a bar."""
     if outputs.notes.is_terminal:
-        columns = "{task.description}", bars.BarColumn(24)
+        # Lines that are too long are wrapped, for the time that is left stands at their ends.
+        text = bars.TextColumn("{task.description}", table_column=Column())
+        columns = text, bars.BarColumn(24)
         with bars.Progress(*columns, console=outputs.notes) as bar:
             handle = bar.add_task(escape(what), total=None)
 
@@ -39,9 +42,9 @@ def shown(what: str, status: Callable[[], Status]) -> Iterator[Callable[[int, in
 
 
 @contextmanager
-def fitting(what: str) -> Iterator[Progress]:
-    """Show how far the fits within are."""
-    progress = Progress()
+def fitting(what: str, expected: float | None = None) -> Iterator[Progress]:
+    """Show how far the fits within are, which are ``expected`` to take so many seconds."""
+    progress = Progress(expected=expected)
     with watching(progress), shown(what, progress.status):
         yield progress
 

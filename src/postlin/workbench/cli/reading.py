@@ -1,21 +1,34 @@
 """Tables in files: CSV in any dialect, compressed or not, and Parquet."""
 
+import re
 import warnings
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from postlin.tables import cells
-from postlin.workbench.cli.dialects import Dialect, dialect, opened, ungrouped
+from postlin.tables.columns import mostly_numbers
+from postlin.workbench.cli.dialects import (
+    Dialect,
+    Unmarked,
+    dialect,
+    opened,
+    too_long,
+    ungrouped,
+    unmarked,
+)
 from postlin.workbench.cli.inputs import BadInputError, shortened
 
 #: Cells that are missing as pandas looks for them: in lower case, in upper case, and as names.
 _MISSING = ["NaN", *{form for text in cells.MISSING for form in (text, text.upper(), text.title())}]
-#: Those of them that are no class: a class may be called - or ?.
-_UNLABELLED = [text for text in _MISSING if text not in ("-", "?")]
+#: Those of them that are no class: a class may be called none, - or ?.
+_UNLABELLED = [text for text in _MISSING if text.casefold() not in ("none", "-", "?", ".")]
 _PARQUET = b"PAR1"
+#: What pandas says of a line that is too long.
+_TOO_LONG = re.compile(r".*Expected (\d+) fields in line (\d+), saw (\d+)\s*", re.DOTALL)
 
 
 class Spelling(NamedTuple):
@@ -25,9 +38,24 @@ class Spelling(NamedTuple):
     decimal: str | None = None
     encoding: str | None = None
 
+    def named(self) -> list[str]:
+        """The names of the options that are set."""
+        return [f"--{name}" for name, value in self._asdict().items() if value is not None]
+
 
 #: Nothing is said: all is found out.
 FOUND_OUT = Spelling()
+
+
+class Kinds(NamedTuple):
+    """Columns whose kind is known: those that are read as texts, and those that hold numbers."""
+
+    texts: Collection[str] = ()
+    numbers: Collection[str] = ()
+
+
+#: The kind of no column is known.
+UNKNOWN = Kinds()
 
 
 class Table(NamedTuple):
@@ -42,16 +70,16 @@ def read_table(
     spelling: Spelling = FOUND_OUT,
     *,
     target: str | None = None,
-    texts: Collection[str] = (),
+    kinds: Kinds = UNKNOWN,
     hint: str = "",
 ) -> Table:
     """The table in a CSV or Parquet file; ``hint`` is added if there is no such file.
 
-    ``target`` is the column of classes, by default the last; the columns ``texts`` are read as texts.
+    ``target`` is the column of classes, by default the last; ``kinds`` are those of other columns.
     """
     _check_file(path, hint)
     try:
-        frame, remarks = _read(path, spelling, target, texts)
+        frame, remarks = _read(path, spelling, target, kinds)
     except ImportError:
         raise BadInputError("reading Parquet files needs pyarrow: pip install pyarrow.") from None
     except pd.errors.EmptyDataError:
@@ -90,9 +118,11 @@ def _check_file(path: Path, hint: str) -> None:
         )
 
 
-def _read(path: Path, spelling: Spelling, target: str | None, texts: Collection[str]) -> Table:
+def _read(path: Path, spelling: Spelling, target: str | None, kinds: Kinds) -> Table:
     with path.open("rb") as file:  # pyarrow takes square brackets in a path for a pattern
         if file.read(4) == _PARQUET or path.suffix.lower() in (".parquet", ".pq"):
+            if told := spelling.named():
+                raise ValueError(f"{told[0]} is for text files, and {str(path)!r} is in Parquet.")
             file.seek(0)
             frame = pd.read_parquet(file)
             frame.columns, remarks = _unique([str(name) for name in frame.columns])
@@ -103,12 +133,23 @@ def _read(path: Path, spelling: Spelling, target: str | None, texts: Collection[
         remarks = [said, *remarks]
     if len(names) > 1 and all(cells.NUMBER.fullmatch(name) for name in how.names):
         remarks.append("the first line holds numbers, and is taken for the names of the columns")
-    target = names[-1] if target is None else target
-    frame = _parsed(path, how, names, target, texts)
+    unnamed = [name for name, told in zip(names, how.names, strict=True) if not told.strip()]
+    if target is None:
+        target = next((name for name in reversed(names) if name not in unnamed), names[-1])
+    frame = _parsed(path, how, names, target, kinds.texts)
+    # Separators at the ends of lines make columns without a name and a value.
+    frame = frame.drop(columns=[name for name in unnamed if frame[name].isna().all()])
+    return Table(frame, remarks + _read_numbers(frame, target, kinds, how.decimal))
+
+
+def _read_numbers(frame: pd.DataFrame, target: str, kinds: Kinds, decimal: str) -> list[str]:
+    """Make numbers of columns of texts that are some, and say which had a sign."""
+    signs = []
     for name in frame:
-        if name not in texts and name != target and not _is_plain(frame[name]):
-            frame[name] = _numbers(frame[name], how.decimal)
-    return Table(frame, remarks)
+        if name not in (*kinds.texts, target) and not _is_plain(frame[name]):
+            frame[name], sign = _numbers(frame[name], decimal, name in kinds.numbers)
+            signs += [f"{shortened(name)!r} ({sign})"] if sign else []
+    return [f"columns of numbers with a sign, read without it: {', '.join(signs)}"] if signs else []
 
 
 def _unique(names: list[str]) -> tuple[list[str], list[str]]:
@@ -133,7 +174,6 @@ def _parsed(
     """The table as pandas reads it, with numbers where all cells of a column are."""
     with opened(path) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        warnings.filterwarnings("error", "Length of header or names")
         options: dict[str, Any] = {"dtype": {name: str for name in texts if name in names}}
         try:
             return pd.read_csv(
@@ -146,26 +186,43 @@ def _parsed(
                 names=names,
                 index_col=False,
                 keep_default_na=False,
-                na_values={name: _UNLABELLED if name == target else _MISSING for name in names},
+                na_values={
+                    name: _UNLABELLED if name == target else _MISSING
+                    for name in names
+                    if name not in texts
+                },
                 skipinitialspace=True,
                 low_memory=False,
                 **options,
             )
-        except pd.errors.ParserWarning:
-            raise ValueError(
-                f"{str(path)!r} has rows with more cells than its header has names ({len(names)})."
-            ) from None
+        except pd.errors.ParserError as error:
+            if told := _TOO_LONG.fullmatch(str(error)):
+                expected, line, saw = map(int, told.groups())
+                raise too_long(path, line, saw, expected) from None
+            raise
 
 
 def _is_plain(column: pd.Series) -> bool:
     return bool(pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column))
 
 
-def _numbers(column: pd.Series, decimal: str) -> pd.Series:
-    """A column of texts as numbers, if all of them are, in whatever notation; else as it is."""
-    codes, values = cells.levels(column)
-    plain = [ungrouped(value, decimal) if isinstance(value, str) else None for value in values]
-    if None in plain or not values:
-        return column
-    known = pd.Series([*map(float, filter(None, plain)), float("nan")])
-    return known.iloc[codes].set_axis(column.index)
+def _numbers(column: pd.Series, decimal: str, is_known: bool) -> tuple[pd.Series, str]:
+    """A column of texts as numbers without their sign, and that sign; else as it is.
+
+    All texts must be numbers, in whatever notation, and have the same sign or none. If it ``is_known``
+    that the column holds numbers, or most are some, these are texts as programs write them.
+    """
+    found = cells.levels(column)
+    bare = [unmarked(v) if isinstance(v, str) else Unmarked("", "") for v in found.values]
+    plain = [ungrouped(text, decimal) for text, _ in bare]
+    signs = {sign for (_, sign), text in zip(bare, plain, strict=True) if text is not None}
+    if len(signs) != 1 or not (
+        is_known or None not in plain or mostly_numbers(found, [text is not None for text in plain])
+    ):
+        return column, ""
+    known: list[Any] = [
+        value if text is None else text for value, text in zip(found.values, plain, strict=True)
+    ]
+    if None not in plain:
+        known = [*map(float, known)]
+    return pd.Series([*known, np.nan]).iloc[found.codes].set_axis(column.index), signs.pop()

@@ -12,8 +12,8 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 
 from postlin import datasets
-from postlin.tables.cells import numbers
-from postlin.tables.columns import Columns, Findings, Wishes, find_columns
+from postlin.tables import cells
+from postlin.tables.columns import Columns, Findings, Wishes, find_columns, shown
 from postlin.tables.preparation import (
     Impute,
     Preparation,
@@ -24,7 +24,7 @@ from postlin.tables.preparation import (
 )
 from postlin.workbench.cli import outputs
 from postlin.workbench.cli.inputs import BUILT_IN, BadInputError, built_in, listed, shortened
-from postlin.workbench.cli.reading import FOUND_OUT, Spelling, read_table
+from postlin.workbench.cli.reading import FOUND_OUT, UNKNOWN, Kinds, Spelling, read_table
 from postlin.workbench.evaluation.folds import Data
 
 Sep = Annotated[
@@ -76,7 +76,16 @@ class Options(NamedTuple):
     numeric: str | None = None
     scaling: Scaling | None = None
 
+    def for_files(self) -> list[str]:
+        """The names of the options set that say something about files."""
+        of_columns = zip(
+            _OF_COLUMNS, (self.drop, self.ids, self.categorical, self.numeric), strict=True
+        )
+        return [*self.spelling.named(), *(name for name, text in of_columns if text is not None)]
 
+
+#: Options that name columns.
+_OF_COLUMNS = "--drop", "--id", "--categorical", "--numeric"
 #: Nothing is said about a table.
 NO_WISHES = Options()
 
@@ -100,12 +109,11 @@ def read_data(
     ``check`` raises ``BadInputError`` for what else may be wrong. All problems are raised together.
     """
     if source in BUILT_IN:
-        return _built_in(source, target, options.scaling, check)
+        return _built_in(source, target, options, check)
     hint = f"built-in sets are {', '.join(BUILT_IN)}"
     said = options.categorical or ""
-    frame, remarks = read_table(
-        Path(source), options.spelling, target=target, texts=[said, *named(said, ())], hint=hint
-    )
+    kinds = Kinds(texts=[said, *named(said, ())], numbers=named(options.numeric, ()))
+    frame, remarks = read_table(Path(source), options.spelling, target=target, kinds=kinds, hint=hint)
     column = str(frame.columns[-1]) if target is None else target
     if column not in frame.columns:
         raise BadInputError(f"there is no column {column!r}; the columns are {listed(frame.columns)}.")
@@ -114,7 +122,7 @@ def read_data(
         raise BadInputError(
             f"{source} has no column besides the target {column!r}: there is nothing to learn from."
         )
-    found, problems = _found(table, options), list[str]()
+    found, problems = _found(table, column, options), list[str]()
     data = Data(
         Path(source.removesuffix(".gz")).stem,
         np.empty((len(table), 0)),
@@ -130,7 +138,7 @@ def read_data(
         problems += error.problems
     if found.problems:
         problems += [f"{source}: {problem}." for problem in found.problems]
-        problems[-1] += " Options for columns are --drop, --id, --categorical and --numeric."
+        problems[-1] += f" Options for columns are {', '.join(_OF_COLUMNS[:-1])} and {_OF_COLUMNS[-1]}."
     if problems:
         raise BadInputError(*problems)
     preparation = Preparation(found.columns, options.impute, options.scaling or "standardise")
@@ -139,31 +147,38 @@ def read_data(
     return _prepared(data, table, preparation)
 
 
-def _built_in(
-    name: str, target: str | None, scaling: Scaling | None, check: Callable[[Data], object]
-) -> Data:
+def _built_in(name: str, target: str | None, options: Options, check: Callable[[Data], object]) -> Data:
     """A built-in data set and its preparation."""
     if target is not None:
         raise BadInputError(f"--target is for files; the built-in set {name!r} has its own classes.")
+    if told := options.for_files():
+        raise BadInputError(f"{told[0]} is for files; the built-in set {name!r} is used as it is.")
     data = built_in(name)
     check(data)
     table = pd.DataFrame(data.X, columns=list(data.feature_names))
     usual: Scaling = "whiten" if name in datasets.NAMES else "standardise"
     columns = Columns(tuple(map(str, table.columns)))
-    return _prepared(data, table, Preparation(columns, scaling=scaling or usual))
+    return _prepared(data, table, Preparation(columns, scaling=options.scaling or usual))
 
 
-def _found(table: pd.DataFrame, options: Options) -> Findings:
+def _found(table: pd.DataFrame, target: str, options: Options) -> Findings:
     """What the columns hold, considering what the person says about them."""
-    left_out = [*named(options.drop, table), *named(options.ids, table)]
-    wishes = Wishes(named(options.numeric, table), named(options.categorical, table), left_out)
-    return find_columns(table, wishes)
+    said = options.drop, options.ids, options.categorical, options.numeric
+    drop, ids, categories, of_numbers = (named(text, [*table, target]) for text in said)
+    groups = of_numbers, categories, [*drop, *ids]
+    wishes = Wishes(*(tuple(name for name in names if name != target) for names in groups))
+    found = find_columns(table, wishes)
+    if any(target in names for names in groups):
+        found.problems.insert(0, f"column {shown(target)} holds the classes, and is no feature")
+    return found
 
 
 def _prepared(data: Data, table: pd.DataFrame, preparation: Preparation) -> Data:
     """The data with the columns in use; ``ValueError`` if these cannot be prepared as is asked."""
     columns = preparation.columns
-    used = table[columns.names].assign(**{name: numbers(table[name])[0] for name in columns.numbers})
+    used = table[columns.names].assign(
+        **{name: cells.numbers(table[name])[0] for name in columns.numbers}
+    )
     Pipeline(preparation.steps()).fit(used)  # first, so that data that cannot be whitened fail early
     return replace(data, X=used, feature_names=tuple(columns.names), preparation=preparation)
 
@@ -192,8 +207,8 @@ class Rows(NamedTuple):
 def read_rows(fitted: Pipeline, path: Path, spelling: Spelling, keep: str | None = None) -> Rows:
     """The rows of a table that a model can predict, which must have the model's columns."""
     columns = columns_of(fitted)
-    texts = () if columns is None else columns.categories
-    frame, remarks = read_table(path, spelling, target="", texts=texts)
+    kinds = UNKNOWN if columns is None else Kinds(columns.categories, columns.numbers)
+    frame, remarks = read_table(path, spelling, target="", kinds=kinds)
     needed = list(fitted.feature_names_in_) if columns is None else columns.names
     asked = named(keep, frame)
     problems = []
@@ -214,7 +229,9 @@ def read_rows(fitted: Pipeline, path: Path, spelling: Spelling, keep: str | None
         )
     for remark in remarks:
         outputs.note(f"{path}: {remark}")
-    kept = read_table(path, spelling, target="", texts=asked).frame[asked] if asked else frame[[]]
+    kept = (
+        read_table(path, spelling, target="", kinds=Kinds(asked)).frame[asked] if asked else frame[[]]
+    )
     return Rows(frame[needed], kept.astype(object).where(kept.notna(), ""))
 
 
@@ -236,7 +253,8 @@ def _misfits(
 
 def _classes(labels: pd.Series, column: str) -> tuple[tuple[str, ...], np.ndarray]:
     """The names of the classes, and the class index of every row."""
-    missing = np.flatnonzero(labels.isna())
+    labels = labels.map(lambda label: label.strip() if isinstance(label, str) else label)
+    missing = np.flatnonzero(labels.isna() | labels.eq(""))
     if len(missing):
         raise BadInputError(
             f"the target column {column!r} has {len(missing)} missing values (first in data row "
@@ -252,6 +270,11 @@ def _classes(labels: pd.Series, column: str) -> tuple[tuple[str, ...], np.ndarra
             f"({shortened(str(classes[0]))!r}): choose another column with --target."
         )
     fractions = pd.api.types.is_float_dtype(labels) and (labels % 1 != 0).any()
+    if len(classes) > 2 and cells.date_formats(cells.levels(labels).values):
+        raise BadInputError(
+            f"the target column {column!r} holds dates (the first is "
+            f"{shortened(str(labels.iloc[0]))!r}): choose another column with --target."
+        )
     if len(classes) > 2 and (len(classes) > len(labels) / 2 or (fractions and 1 in counts)):
         raise BadInputError(
             f"the target column {column!r} has {len(classes)} different values in {len(labels)} rows "

@@ -322,6 +322,7 @@ def run(
     keys = {task: fingerprint(data[task.data], task) for task in tasks}
     results = {task: stored for task in tasks if (stored := store.get(keys[task])) is not None}
     waiting = [task for task in tasks if task not in results]
+    waiting.sort(key=lambda task: task.method not in BASELINES)  # soon there is something to keep
     report(len(results), len(tasks), None)
     shown = board(waiting) if board is not None and waiting else None
     with ExitStack() as stack:

@@ -70,7 +70,7 @@ class Forecast:
         if task.n_neighbors is not None:
             held = len(self._data[task.data].codes) - self.rows(task)
             predicted = held * problems * _NEAR * self._thousand
-            return predicted + forecast.local_units(_KERNELS * problems) * self._thousand
+            return predicted + forecast.local_units(_KERNELS * problems, rows) * self._thousand
         if task.inducing is not None:
             size = (rows * float(task.inducing) ** 2) ** (1 / 3)
             return problems * self._search(size, forecast.OF_SPARSE)

@@ -105,19 +105,24 @@ class Board:
         return Status(text, self._clock() - self._began, self._left(running))
 
     def _left(self, running: "dict[Task, Status]") -> float:
-        """The seconds that are left: forecasts, corrected by what folds have taken or will take."""
+        """The seconds that are left: forecasts, corrected by what folds have taken or will take.
+
+        Folds of other methods correct a forecast as far as they are not much shorter.
+        """
         known = dict(self._taken)
         for fold, status in running.items():
             if status.left is not None:
                 known[fold] = status.elapsed + status.left
-        forecast, longest = sum(self._expected[fold] for fold in known), 0.0
-        ratio = sum(known.values()) / forecast if forecast > 0 else 1.0
-        total = 0.0
+        forecast, taken = sum(self._expected[fold] for fold in known), sum(known.values())
+        total = longest = 0.0
         for fold, expected in self._expected.items():
             if fold in self._taken:
                 continue
-            same = [taken for other, taken in known.items() if _kind(other) == _kind(fold)]
-            rest = sum(same) / len(same) if same else ratio * expected
+            same = [seconds for other, seconds in known.items() if _kind(other) == _kind(fold)]
+            if same:
+                rest = sum(same) / len(same)
+            else:
+                rest = expected * (taken + expected) / max(forecast + expected, 1e-9)
             if fold in running:
                 left = running[fold].left
                 rest = max(rest - running[fold].elapsed, 0.0) if left is None else left
