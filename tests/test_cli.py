@@ -314,3 +314,19 @@ def test_neighbours_from_the_command_line(table, tmp_path):
     out = postlin("evaluate", *about, "--folds", 2, "--out", tmp_path / "out")
     assert out.returncode == 0, out.stderr
     assert "leave-one-out" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_ctrl_c_while_the_packages_load_is_one_sentence():
+    code = """
+import sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "postlin.workbench.cli.app":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from postlin.workbench.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr == "postlin: interrupted; there is nothing to keep.\n"

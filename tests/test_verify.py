@@ -15,6 +15,7 @@ import postlin
 from postlin import EP, GPClassifier, likelihoods, rules
 from postlin.estimator import verifying
 from postlin.estimator.verification import Verification, VerifiedProblem, spread
+from postlin.inference.exact.bridge import _without_noise
 from postlin.inference.exact.tempering import Run
 from postlin.likelihoods import DensityLikelihood, NoisyThreshold
 
@@ -394,6 +395,34 @@ def test_parts_of_rows_with_noise_of_their_own_are_refused_and_otherwise_verifie
     g = grid @ np.linalg.cholesky(SMOOTH(X[:3])).T
     truth = logsumexp(mass + log_p(y[:3], g) @ weight[:3])
     assert_true(found.log_evidence, truth, found.log_evidence_sd)
+
+
+def test_probabilities_have_less_noise_than_independent_draws_leave():
+    """The posterior mean of f*, given f, varies about as much as the fit says, and Φ of it with it."""
+    model, new = fitted(40, kernel=SMOOTH), rows(30, seed=1)[0]
+    particles, runs = 200, 20
+    found = model.verify(new, n_particles=particles, n_runs=runs, random_state=0)
+    mean, variance = model.latent_mean_and_variance(new)
+    cross = SMOOTH(model.X_train_, new)
+    to_new = np.linalg.lstsq(SMOOTH(model.X_train_), cross, rcond=1e-10)[0]
+    left = SMOOTH.diag(new) - np.sum(cross * to_new, axis=0)
+    draws = mean + np.sqrt(variance - left) * np.random.default_rng(0).normal(size=(2000, 30))
+    independent = np.std(ndtr(draws / np.sqrt(1.0 + left)), axis=0) / np.sqrt(particles * runs)
+    assert found.probabilities_sd[:, 1].mean() < 0.5 * independent.mean()
+
+
+def test_a_noise_of_mean_zero_is_taken_out_of_probabilities():
+    """Where p is linear in the noise nothing is left of it; where one draw makes p, half at most."""
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(50, 2))
+    log_weights = np.log(rng.dirichlet(np.ones(50)))
+    log_p = np.log(0.3 + 0.01 * noise)
+    log_p[:, 1] = -1e5 * np.arange(50.0)
+    found = _without_noise(log_p + log_weights[:, None], log_weights, noise)
+    assert found[0] == pytest.approx(np.log(0.3), rel=1e-12)
+    assert abs(found[1] - log_weights[0]) <= np.log(2.0) + 1e-12
+    impossible = np.full((50, 1), -np.inf)
+    assert _without_noise(impossible, log_weights, 0.0 * noise[:, :1]) == -np.inf
 
 
 def test_twice_the_spread_is_students_interval():

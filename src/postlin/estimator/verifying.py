@@ -133,14 +133,14 @@ class _Problem:
         run, d, log_weights = tempered(
             self._bridge, n, seed, n_jobs=n_jobs, is_late=watch.is_late, tell=watch.tell
         )
-        z, width = self._bridge.whitened(d), max(1, _ENTRIES // n)
+        (z, score), width = self._bridge.whitened(d), max(1, _ENTRIES // n)
         parts = []
         for first in range(0, len(self._rows), width):
             some = self._rows[first : first + width]
             cross = on_host(self._model.cross(self._kernel, some))
             variance, mean = self._kernel.diag(some), self._model.mean_at(some)
             predictor = self._bridge.predictor(cross, variance, mean)
-            parts.append(predictor.log_probabilities(z, log_weights))
+            parts.append(predictor.log_probabilities(z, score, log_weights))
         return run, np.concatenate(parts)
 
 

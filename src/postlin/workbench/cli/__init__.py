@@ -16,4 +16,7 @@ def main() -> None:
             raise
         sys.stderr.write(_MISSING.format(name=error.name))
         sys.exit(2)
+    except KeyboardInterrupt:  # the packages take a second to load, and longer on a busy machine
+        sys.stderr.write("postlin: interrupted; there is nothing to keep.\n")
+        sys.exit(130)
     app()
