@@ -19,7 +19,7 @@ from postlin.inference.result import History, Record
 from postlin.kernels.stacks import metric
 from postlin.learning.global_fit import GlobalFit, with_parts
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.local_model import Latent, LocalMarginals, LocalModel
+from postlin.learning.local_model import Latent, LocalMarginals, LocalModel, reach
 from postlin.learning.local_search import logger
 from postlin.learning.local_training import Learned
 from postlin.learning.training import shown_log
@@ -29,7 +29,7 @@ from postlin.streaming.neighbours import Neighbours
 from postlin.streaming.sources import MappedSlice
 from postlin.streaming.surroundings import ArraySurroundings, Neighbourhoods, Queries, Surroundings
 
-#: Queries whose neighbours are in memory at a time: an eighth of a gigabyte for 64 with 20 features.
+#: Queries whose neighbours are known by number at a time: 64 MiB for 256 rows around each.
 _QUERIES = 16_384
 #: Seconds between two lines of progress.
 _EVERY = 10.0
@@ -41,10 +41,11 @@ class MarginalLook:
 
     model: LocalModel
     at: Hyperparameters
+    k: int
 
     def __call__(self, near: Neighbourhoods, queries: Queries) -> LocalMarginals:
         """The marginals of the block."""
-        return self.model.marginals(self.at, near, queries)
+        return self.model.marginals(self.at, near, queries, self.k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,13 +133,13 @@ class Neighbourhood:
 
     def of(self, queries: Queries) -> LocalMarginals:
         """The marginals of queries, chunk by chunk; a warning counts those that did not converge."""
-        look, k = MarginalLook(self.model, self.at), self.k
+        look, total, width = self._look()
         parts: list[LocalMarginals] = []
         began = told = time.perf_counter()
         with shown_log(self.verbose):
             for first in range(0, len(queries), _QUERIES):
                 some = queries.where(slice(first, first + _QUERIES))
-                parts += self.around.each(look, some, k, self.model.width(k))
+                parts += self.around.each(look, some, total, width)
                 now, done = time.perf_counter(), min(first + _QUERIES, len(queries))
                 if now - told > _EVERY and done < len(queries):
                     told, left = now, (now - began) * (len(queries) - done) / done
@@ -146,6 +147,11 @@ class Neighbourhood:
                         "%s of %s rows, about %.0f s left", f"{done:,}", f"{len(queries):,}", left
                     )
         return _told(LocalMarginals.joined(parts))
+
+    def _look(self) -> tuple[MarginalLook, int, int]:
+        """A look, the number of rows around a query that it takes, and that of queries of a block."""
+        total = reach(self.k)
+        return MarginalLook(self.model, self.at, self.k), total, self.model.width(self.k, total)
 
     @property
     def on_cluster(self) -> bool:
@@ -155,8 +161,8 @@ class Neighbourhood:
     def lazily(self, strategy: Any, X: Any) -> Any:
         """A Dask array of the class probabilities at the rows of one, computed where the rows are."""
         around: Any = self.around  # it is a DaskSurroundings, and Dask is an extra
-        look, width = MarginalLook(self.model, self.at), self.model.width(self.k)
-        return around.lazily(look, _Probabilities(strategy), X, self.k, width, strategy.n_classes)
+        look, total, width = self._look()
+        return around.lazily(look, _Probabilities(strategy), X, total, width, strategy.n_classes)
 
     def left_out(self) -> LocalMarginals:
         """The marginals of the rows themselves, each from its neighbours without it."""

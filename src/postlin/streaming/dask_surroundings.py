@@ -26,8 +26,8 @@ from postlin.streaming.views import View
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
-#: Queries of a task, in blocks: more would unbalance the workers.
-_QUERIES = 2048
+#: Neighbours of the queries of a task, which are in blocks: more would unbalance the workers.
+_NEIGHBOURS = 2**17
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class DaskSurroundings(Surroundings):
             dask.delayed(look, traverse=False, pure=False),
         )
         tasks = []
-        for part in slices(len(queries), max(width, _QUERIES // width * width)):
+        for part in slices(len(queries), _width(k, width)):
             some = queries.where(part)
             near = self.search.neighbourhoods(some.X, min(k, self.n), some.number)
             tasks.append(looked(shared, near, dask.delayed(some, traverse=False), width))
@@ -107,7 +107,7 @@ class DaskSurroundings(Surroundings):
         dask, arrays = dask_module(), import_module("dask.array")
         if np.isnan(X.chunks[0]).any():
             X = X.compute_chunk_sizes()
-        cut = X.rechunk({0: max(width, _QUERIES // width * width), 1: -1})
+        cut = X.rechunk({0: _width(k, width), 1: -1})
         shared = dask.delayed(look, traverse=False, pure=False)
         ended = dask.delayed(finish, traverse=False, pure=False)
         looked, finished = dask.delayed(_looked, pure=False), dask.delayed(_finished, pure=False)
@@ -138,6 +138,11 @@ class DaskSurroundings(Surroundings):
         measured = dask_module().delayed(_recalled, pure=False)
         tasks = [measured(part, sample.X, sample.number, k) for part in self.search.parts]
         return float(np.mean(_results(tasks, self.search.client)))
+
+def _width(k: int, block: int) -> int:
+    """The number of queries of a task."""
+    return max(block, _NEIGHBOURS // k // block * block)
+
 
 
 def _results(tasks: "list[Delayed]", client: Any) -> list[Any]:
