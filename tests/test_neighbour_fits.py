@@ -503,6 +503,23 @@ def test_rows_at_few_places_are_told_apart():
     assert model.score(X, np.arange(6) % 2) == 1.0
 
 
+def test_rows_that_are_overwritten_are_predicted_anew():
+    X, y, new = table(60, classes=3)
+    model = fixed(9).fit(X, y)
+    before = model.predict_proba(new)
+    new[:] = new[::-1].copy()
+    np.testing.assert_allclose(model.predict_proba(new)[::-1], before, rtol=1e-9)
+
+
+@pytest.mark.parametrize("inducing", [None, "auto", 1])
+def test_three_rows_are_enough(inducing):
+    X, _, new = table(3)
+    model = GPClassifier(n_neighbors="auto", inducing=inducing, random_state=0)
+    p = model.fit(X, ["a", "b", "a"]).predict_proba(new)
+    assert np.isfinite(p).all()
+    assert model.n_neighbors_ == 3
+
+
 def test_marginals_of_blocks_are_joined_in_order():
     part = LocalMarginals(np.zeros((2, 1)), np.ones((2, 1)), np.ones((2, 1), bool))
     joined = LocalMarginals.joined([part, part._replace(mean=np.ones((1, 1)))])

@@ -108,6 +108,15 @@ def test_a_small_search_that_comes_first_does_not_hide_what_follows():
     assert progress.status().left == pytest.approx(5 * 30.0)
 
 
+def test_what_is_said_replaces_what_followed_an_earlier_search():
+    progress = Progress(Clock())
+    progress.search(Costs(4, 5.0, 5.0))
+    progress.searched("inference at the best hyperparameters")
+    assert progress.status().text == "inference at the best hyperparameters"
+    progress.say("leave-one-out score -0.2 after 4 of 10 rounds")
+    assert progress.status().text == "leave-one-out score -0.2 after 4 of 10 rounds"
+
+
 def test_problems_to_come_take_as_long_as_those_that_have_ended():
     clock = Clock()
     progress = Progress(clock)

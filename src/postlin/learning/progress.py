@@ -158,7 +158,7 @@ class Progress:
 
     def say(self, words: str, left: float | None = None) -> None:
         """What happens outside of searches, and how many seconds the present problem will take."""
-        self._words = words
+        self._words, self._after = words, ""
         if left is not None:
             self._ends = self._clock() + left
 
