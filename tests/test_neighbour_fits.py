@@ -520,6 +520,13 @@ def test_three_rows_are_enough(inducing):
     assert model.n_neighbors_ == 3
 
 
+def test_equal_rows_of_a_table_that_is_sorted_by_its_labels_share_them():
+    X = np.repeat([[0.0, 0.0], [2.0, 0.0]], 400, axis=0)
+    y = np.repeat([0, 1, 0, 1], [200, 200, 100, 300])
+    p = fixed(16).fit(X, y).predict_proba([[0.0, 0.0], [2.0, 0.0]])
+    np.testing.assert_allclose(p[:, 1], [0.5, 0.75], atol=0.15)
+
+
 def test_marginals_of_blocks_are_joined_in_order():
     part = LocalMarginals(np.zeros((2, 1)), np.ones((2, 1)), np.ones((2, 1), bool))
     joined = LocalMarginals.joined([part, part._replace(mean=np.ones((1, 1)))])

@@ -2,8 +2,8 @@
 
 Exact search returns the same neighbours for any block size, number of threads, kind of search and
 partition of the rows: candidates that a fast method finds are ordered by distances that depend on the
-two rows alone, and of equal distances the smaller row number comes first. Where rounding in the fast
-method might hide a neighbour, more candidates are looked at.
+two rows alone, and rows at equal distances take turns that depend on their numbers alone. Where
+rounding in the fast method might hide a neighbour, more candidates are looked at.
 """
 
 import time
@@ -21,7 +21,7 @@ from postlin.linalg.stacks import part_of
 from postlin.linalg.threads import blas_threads, slices, threads, workers
 from postlin.streaming.chunks import Chunk
 from postlin.streaming.found import Found
-from postlin.streaming.places import BLOCK, Integers, Places
+from postlin.streaming.places import BLOCK, Integers, Places, turns
 from postlin.streaming.searches import (
     BruteForce,
     InvertedLists,
@@ -98,7 +98,7 @@ class Neighbours:
         check_order(k, "k")
         for part in slices(len(rows), BLOCK):
             _check_finite(rows[part], first + part.start)
-        places, how = Places.of(rows), How(exact, place, k, seed, n_jobs)
+        places, how = Places.of(rows, first), How(exact, place, k, seed, n_jobs)
         there = None if place.is_host or exact is False else place.put(rows)
         return cls._over(rows, first, places, lengths, how, there)
 
@@ -190,7 +190,8 @@ class Neighbours:
         want = min(need + spare, len(self.places))
         found, farthest = self.search.candidates(queries, want)
         xp = namespace(found)
-        found = xp.sort(found, axis=1)
+        order = xp.argsort(turns(found + self.first), axis=1)
+        found = xp.take_along_axis(found, order, axis=1)
         squares = self.search.squared(queries, found)
         indices, distances = self.places.nearest(found, squares, k, own)
         if self.exact and want < len(self.places):
