@@ -15,8 +15,7 @@ from postlin._typing import Array, override
 from postlin.linalg.threads import blas_threads, slices
 from postlin.streaming.chunks import Chunk
 from postlin.streaming.dask import dask_module
-from postlin.streaming.dask_neighbours import DaskNeighbours
-from postlin.streaming.dask_neighbours import Neighbourhoods as Gathered
+from postlin.streaming.dask_neighbours import DaskNeighbours, Gathered, Part
 from postlin.streaming.places import Integers
 from postlin.streaming.sources import Source
 from postlin.streaming.surroundings import Look, Neighbourhoods, Queries, S, Surroundings
@@ -139,10 +138,10 @@ class DaskSurroundings(Surroundings):
         tasks = [measured(part, sample.X, sample.number, k) for part in self.search.parts]
         return float(np.mean(_results(tasks, self.search.client)))
 
+
 def _width(k: int, block: int) -> int:
     """The number of queries of a task."""
     return max(block, _NEIGHBOURS // k // block * block)
-
 
 
 def _results(tasks: "list[Delayed]", client: Any) -> list[Any]:
@@ -173,12 +172,8 @@ def _picked(chunk: Chunk, number: Integers) -> tuple[Array, Integers, np.ndarray
     return rows.X, own, rows.y, rows.weight
 
 
-def _recalled(part: Any, X: Array, number: Integers, k: int) -> float:
-    search = part.search
-    if search.exact:
-        return 1.0
-    truth = search._exact().query(X, k, leave_out=number)
-    return float(np.mean(search.query(X, k, leave_out=number).distances <= truth.distances[:, -1:]))
+def _recalled(part: Part, X: Array, number: Integers, k: int) -> float:
+    return part.search.share_found(X, k, number)
 
 
 def _finished(finish: Callable[[Array, list[S]], Array], X: Array, found: list[S]) -> Array:

@@ -218,14 +218,18 @@ class Neighbours:
 
     def recall(self, sample: int = 200, k: int | None = None) -> float:
         """The share of the k nearest rows that are found, in a random sample of the rows."""
+        rows = np.random.default_rng([self.how.seed, 1]).permutation(len(self.rows))[:sample]
+        rows.sort()
+        return self.share_found(self.rows[rows], k or self.how.k, rows + self.first)
+
+    def share_found(
+        self, queries: np.ndarray, k: int, leave_out: Integers, truth: Found | None = None
+    ) -> float:
+        """The share of the k rows nearest to each query that are found; ``truth`` holds those rows."""
         if self.exact:
             return 1.0
-        rows = np.random.default_rng([self.how.seed, 1]).permutation(len(self.rows))[:sample]
-        return self._recall(np.sort(rows), k or self.how.k)
-
-    def _recall(self, rows: Integers, k: int, truth: Found | None = None) -> float:
-        truth = truth or self._exact().query(self.rows[rows], k, leave_out=rows + self.first)
-        found = self.query(self.rows[rows], k, leave_out=rows + self.first)
+        truth = truth or self._exact().query(queries, k, leave_out=leave_out)
+        found = self.query(queries, k, leave_out=leave_out)
         if not truth.distances.size:
             return 1.0
         return float(np.mean(found.distances <= truth.distances[:, -1:]))
@@ -235,10 +239,11 @@ class Neighbours:
 
     def _tuned(self, lists: InvertedLists) -> "Neighbours":
         """The same with as many lists as a high recall needs."""
-        rows = np.sort(np.random.default_rng(self.how.seed).permutation(len(self.rows))[:_TUNED_ON])
-        truth = self._exact().query(self.rows[rows], self.how.k, leave_out=rows + self.first)
+        some = np.sort(np.random.default_rng(self.how.seed).permutation(len(self.rows))[:_TUNED_ON])
+        rows, numbers, k = self.rows[some], some + self.first, self.how.k
+        truth = self._exact().query(rows, k, leave_out=numbers)
         tuned = replace(self, search=lists)
-        while not lists.widest and tuned._recall(rows, self.how.k, truth) < _TARGET:
+        while not lists.widest and tuned.share_found(rows, k, numbers, truth) < _TARGET:
             lists = lists.wider()
             tuned = replace(self, search=lists)
         return tuned
