@@ -414,6 +414,16 @@ def test_groups_without_sites_and_singular_systems_leave_the_neighbours_alone():
         np.testing.assert_allclose(found.mean, alone.mean, rtol=1e-12)
 
 
+def test_equal_rows_without_noise_know_the_labels_of_distant_rows():
+    problems = some_problems(Probit(), PL(), n=1, k=12, noise=0.0)
+    problems.covariance[:, 1, :] = problems.covariance[:, 0, :]
+    problems.covariance[:, :, 1] = problems.covariance[:, :, 0]  # their covariance is singular
+    whole = solve(problems, tol=1e-10)
+    found = solve(given_distant(problems, 5, Sites(whole.tau, whole.nu)), tol=1e-10)
+    assert found.converged.all()
+    np.testing.assert_allclose(found.mean[:, -1], whole.mean[:, -1], atol=1e-7)
+
+
 def test_distant_rows_are_the_same_in_torch():
     torch = pytest.importorskip("torch")
     problems = some_problems(Probit(), PL(), k=25)

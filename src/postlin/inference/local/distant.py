@@ -21,7 +21,7 @@ from postlin.inference.local.problems import LocalProblems
 from postlin.inference.local.solver import solve
 from postlin.linalg.arrays import Matrix
 from postlin.linalg.functions import functions
-from postlin.linalg.stacks import cholesky_each, entries, part_of, solve_each, times, transposed
+from postlin.linalg.stacks import entries, part_of, roots, solve_each, times, transposed
 from postlin.linalg.threads import slices
 from postlin.rules.sites import Sites
 
@@ -59,7 +59,8 @@ def given_distant(problems: LocalProblems, k: int, sites: Sites) -> LocalProblem
     own_mean = part_of(mean, near, axis=1)
     moved = own_mean + times(transposed(to_near), solution[:, :, -1])
     found = found & f.all(f.isfinite(moved), axis=1)
-    found = found & cholesky_each(f.where(found[:, None, None], covariance, own))[1]
+    sound = roots(f.where(found[:, None, None], covariance, own))[1]
+    found = found & place.give(sound)
     weights = problems.weights
     return replace(
         problems,
