@@ -389,6 +389,9 @@ def test_files_hold_the_rows_or_name_their_file(learned, tmp_path):
     postlin.save(both, path)
     assert path.stat().st_size < rows.nbytes
     assert np.array_equal(postlin.load(path).predict_proba(new), both.predict_proba(new))
+    np.save(tmp_path / "rows.npy", rows + 1.0)
+    with pytest.raises(ModelFileError, match="have changed since it was saved"):
+        postlin.load(path)
     (tmp_path / "rows.npy").unlink()
     with pytest.raises(ModelFileError, match=r"rows\.npy"):
         postlin.load(path)

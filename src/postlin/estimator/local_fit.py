@@ -14,7 +14,7 @@ import numpy as np
 
 from postlin._typing import Array, Marginals, cached_property, override
 from postlin.estimator.fits import BinaryFit
-from postlin.exceptions import ConvergenceWarning
+from postlin.exceptions import ConvergenceWarning, ModelFileError
 from postlin.inference.result import History, Record
 from postlin.kernels.stacks import metric
 from postlin.learning.global_fit import GlobalFit, with_parts
@@ -55,18 +55,37 @@ class LocalRows:
     X: np.ndarray | MappedSlice
     code: np.ndarray
     weight: Array | None
+    mark: str | None = None  # of the rows in a file that is named
 
     def surroundings(
         self, lengths: Array, k: int, seed: int, n_jobs: int | None, place: Place
     ) -> ArraySurroundings:
         """The rows with a search for neighbours."""
-        X = self.X.mapped() if isinstance(self.X, MappedSlice) else self.X
+        X = self._opened()
         search = Neighbours.of(X, lengths, k=k, seed=seed, n_jobs=n_jobs, place=place)
         return ArraySurroundings(X, self.code, self.weight, search)
 
+    def _opened(self) -> np.ndarray:
+        """The rows, which must be those of the fit."""
+        if not isinstance(self.X, MappedSlice):
+            return self.X
+        X = self.X.mapped()
+        if _mark(X) != self.mark:
+            raise ModelFileError(
+                f"the rows of the model, in {self.X.path!r}, have changed since it was saved: restore "
+                "the file, or fit again."
+            )
+        return X
+
     def __getstate__(self) -> dict[str, object]:
-        X = MappedSlice.of(self.X) if isinstance(self.X, np.memmap) else self.X
-        return {**vars(self), "X": X}
+        if not isinstance(self.X, np.memmap):
+            return dict(vars(self))
+        return {**vars(self), "X": MappedSlice.of(self.X), "mark": _mark(self.X)}
+
+
+def _mark(X: np.ndarray) -> str:
+    """What tells a thousand of the rows from others."""
+    return _digest(X[:: len(X) // 1000 + 1]).hex()
 
 
 @dataclass(eq=False)
