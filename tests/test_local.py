@@ -7,7 +7,9 @@ import pytest
 from scipy.special import log_ndtr
 
 import postlin
+from postlin.inference.local import distant
 from postlin.inference.local import problems as problems_module
+from postlin.inference.local.distant import given_distant, sites_in_groups
 from postlin.inference.local.gradient import gradients, log_scores
 from postlin.inference.local.prior import SparsePrior
 from postlin.inference.local.problems import LocalProblems
@@ -351,38 +353,7 @@ def test_the_prior_from_a_sparse_posterior_lacks_the_sites_of_the_neighbours(k):
         np.testing.assert_allclose(prior.covariance[i], covariance, rtol=1e-10, atol=1e-12)
 
 
-def test_the_gradient_of_a_local_prior_equals_differences():
-    K, R, beta, gamma, rows = sparse_model(k=3)
-    n, near, rng = len(beta), rows[:, :-1], np.random.default_rng(2)
-    B = np.eye(R.shape[1]) + R[:n].T @ (beta[:, None] * R[:n])
-    values = {"R": R[rows], "B": B, "b": R[:n].T @ gamma, "beta": beta[near], "gamma": gamma[near]}
-    gram = K[rows[:, :, None], rows[:, None]]
-    covariance_bar = rng.normal(size=gram.shape)
-    covariance_bar += np.swapaxes(covariance_bar, 1, 2)
-    mean_bar = rng.normal(size=rows.shape)
-
-    def total(R, B, b, beta, gamma):
-        sparse = SparsePrior(B, b)
-        prior = sparse.at(gram, R, sparse.whitened(R), beta, gamma)
-        return np.sum(prior.covariance * covariance_bar) + np.sum(prior.mean * mean_bar)
-
-    sparse = SparsePrior(values["B"], values["b"])
-    by = sparse.pull_back(
-        values["R"],
-        sparse.whitened(values["R"]),
-        values["beta"],
-        values["gamma"],
-        covariance_bar,
-        mean_bar,
-    )
-    for name, value in values.items():
-        change = rng.normal(size=value.shape)
-        change = change + change.T if name == "B" else change
-        moved = derivative(lambda h: total(**values | {name: value + h * change}), 1e-3)
-        np.testing.assert_allclose(np.sum(getattr(by, name) * change), moved, rtol=1e-7)
-
-
-def test_local_priors_and_their_gradients_are_the_same_in_torch():
+def test_local_priors_are_the_same_in_torch():
     torch = pytest.importorskip("torch")
     K, R, beta, gamma, rows = sparse_model(k=3)
     n, near = len(beta), rows[:, :-1]
@@ -393,7 +364,72 @@ def test_local_priors_and_their_gradients_are_the_same_in_torch():
     prior, reference = sparse.at(torch.asarray(gram), *there), sparse.at(gram, *arrays)
     np.testing.assert_allclose(prior.covariance.numpy(), reference.covariance, rtol=1e-10)
     np.testing.assert_allclose(prior.mean, reference.mean, rtol=1e-10)
-    by = sparse.pull_back(*there, torch.asarray(gram), torch.asarray(reference.mean))
-    expected = sparse.pull_back(*arrays, gram, reference.mean)
-    for found, wanted in zip(by, expected, strict=True):
-        np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("rule", "name"), CASES, ids=IDS)
+def test_distant_rows_with_the_sites_of_all_rows_leave_the_prediction_as_it_is(rule, name):
+    problems = some_problems(LIKELIHOODS[name], rule, k=12, noise=0.3)
+    weights = np.random.default_rng(1).uniform(0.3, 2.5, problems.y.shape)
+    for all_rows in (problems, replace(problems, weights=weights)):
+        whole = solve(all_rows, tol=1e-10)
+        near = given_distant(all_rows, 5, Sites(whole.tau, whole.nu))
+        found = solve(near, tol=1e-10)
+        assert near.n_neighbors == 5
+        sure = whole.converged & found.converged
+        assert sure.sum() > 3
+        np.testing.assert_allclose(found.mean[sure, -1], whole.mean[sure, -1], atol=1e-7)
+        np.testing.assert_allclose(found.variance[sure, -1], whole.variance[sure, -1], rtol=1e-7)
+
+
+def test_distant_rows_have_the_sites_of_their_groups(monkeypatch):
+    monkeypatch.setattr(distant, "_GROUP", 4)
+    problems = some_problems(Probit(), PL(), k=13)  # the near rows are 3, and the last group has 2
+    weights = np.random.default_rng(1).uniform(0.3, 2.5, problems.y.shape)
+    problems = replace(problems, weights=weights)
+    sites = sites_in_groups(problems, 3, tol=1e-10, max_iter=100)
+    for part in (slice(3, 7), slice(7, 11), slice(11, 13)):
+        K, mean = problems.covariance[0][part, part], problems.mean[0][part]
+        here = {"prior_mean": mean, "weights": weights[0][part], "tol": 1e-10}
+        truth = postlin.infer(K, problems.y[0][part], inference="pl", **here)
+        np.testing.assert_allclose(sites.tau[0][part], truth.kept[0], rtol=1e-6)
+        np.testing.assert_allclose(sites.nu[0][part], truth.kept[1], rtol=1e-6, atol=1e-8)
+
+
+def test_groups_without_sites_and_singular_systems_leave_the_neighbours_alone():
+    problems = some_problems(Probit(), PL(), n=3, k=12)
+    alone = replace(
+        problems,
+        covariance=problems.covariance[:, [*range(5), 12]][:, :, [*range(5), 12]],
+        mean=problems.mean[:, [*range(5), 12]],
+        y=problems.y[:, :5],
+    )
+    none = sites_in_groups(problems, 5, tol=0.0, max_iter=1)
+    assert not none.tau.any()
+    bad = Sites(none.tau.copy(), none.nu.copy())
+    bad.tau[1, 5] = -1.0 / problems.covariance[1, 5, 5]  # I + T K is singular
+    bad.nu[2, 7] = np.nan
+    for sites in (none, bad):
+        found = given_distant(problems, 5, sites)
+        np.testing.assert_allclose(found.covariance, alone.covariance, rtol=1e-12)
+        np.testing.assert_allclose(found.mean, alone.mean, rtol=1e-12)
+
+
+def test_equal_rows_without_noise_know_the_labels_of_distant_rows():
+    problems = some_problems(Probit(), PL(), n=1, k=12, noise=0.0)
+    problems.covariance[:, 1, :] = problems.covariance[:, 0, :]
+    problems.covariance[:, :, 1] = problems.covariance[:, :, 0]  # their covariance is singular
+    whole = solve(problems, tol=1e-10)
+    found = solve(given_distant(problems, 5, Sites(whole.tau, whole.nu)), tol=1e-10)
+    assert found.converged.all()
+    np.testing.assert_allclose(found.mean[:, -1], whole.mean[:, -1], atol=1e-7)
+
+
+def test_distant_rows_are_the_same_in_torch():
+    torch = pytest.importorskip("torch")
+    problems = some_problems(Probit(), PL(), k=25)
+    here, there = (
+        given_distant(each, 4, sites_in_groups(each, 4, tol=1e-9, max_iter=100))
+        for each in (problems, moved(problems, torch.asarray))
+    )
+    np.testing.assert_allclose(there.covariance.numpy(), here.covariance, rtol=1e-9)
+    np.testing.assert_allclose(there.mean.numpy(), here.mean, rtol=1e-8)

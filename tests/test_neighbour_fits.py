@@ -88,9 +88,9 @@ def test_predictions_approach_exact_ones_with_neighbours_and_with_inducing_point
         return np.abs(fixed(k, inducing=m).fit(X, y).predict_proba(new) - truth).mean()
 
     alone = [off(k, None) for k in (8, 32, 128)]
-    both = [off(8, m) for m in (10, 40)]
+    both = [off(4, m) for m in (10, 40)]
     assert alone[0] > alone[1] > alone[2]
-    assert alone[0] > both[0] > both[1]
+    assert off(4, None) > both[0] > both[1]
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_without_neighbours_the_model_is_the_sparse_one():
     model = LocalModel(np.array([[-1.0, 1.0]]), False, PL(), 1e-10, 200, parts=(part,))
     none = np.zeros((len(new), 0))
     empty = Neighbourhoods(none.astype(int), np.zeros((len(new), 0, 2)), none.astype(int), none)
-    found = model.marginals(at, empty, Queries.new(new))
+    found = model.marginals(at, empty, Queries.new(new), 0)
     mean, variance = sparse.posterior.predict(new)
     assert np.abs(found.mean[:, 0] - mean).max() < 1e-9
     assert np.abs(found.variance[:, 0] - variance).max() < 1e-9
@@ -187,12 +187,12 @@ def test_problems_that_are_solved_once_for_several_classes_are_those_of_each(
     rows, at = surroundings(X, code, weight), Hyperparameters(kernel(free=True), likelihood)
     model = LocalModel(signs, strategy == "one_vs_rest", PL(), 1e-12, 300)
     queries = rows.drawn(10, 0)
-    found = LocalMarginals.joined(rows.each(partial(model.marginals, at), queries, 7, 4))
+    found = LocalMarginals.joined(rows.each(partial(model.marginals, at, k=7), queries, 7, 4))
     score = local_search.scored(model, at, rows, queries, 7, gradient=True)
     total = np.zeros(len(at.theta))
     for t, sign in enumerate(signs):
         one = LocalModel(sign[None], False, PL(), 1e-12, 300)
-        alone = LocalMarginals.joined(rows.each(partial(one.marginals, at), queries, 7, 4))
+        alone = LocalMarginals.joined(rows.each(partial(one.marginals, at, k=7), queries, 7, 4))
         np.testing.assert_allclose(found.mean[:, t], alone.mean[:, 0], rtol=0, atol=1e-9)
         np.testing.assert_allclose(found.variance[:, t], alone.variance[:, 0], rtol=0, atol=1e-9)
         if strategy == "one_vs_one":  # whose score is the mean over the pairs that a row takes part in
@@ -389,6 +389,9 @@ def test_files_hold_the_rows_or_name_their_file(learned, tmp_path):
     postlin.save(both, path)
     assert path.stat().st_size < rows.nbytes
     assert np.array_equal(postlin.load(path).predict_proba(new), both.predict_proba(new))
+    np.save(tmp_path / "rows.npy", rows + 1.0)
+    with pytest.raises(ModelFileError, match="have changed since it was saved"):
+        postlin.load(path)
     (tmp_path / "rows.npy").unlink()
     with pytest.raises(ModelFileError, match=r"rows\.npy"):
         postlin.load(path)
@@ -501,6 +504,30 @@ def test_rows_at_few_places_are_told_apart():
     places, codes = np.repeat(X, 30, axis=0), np.repeat(np.arange(6) % 2, 30)
     model = fixed(9).fit(places, codes)  # all neighbours of a row are equal to it; warnings are errors
     assert model.score(X, np.arange(6) % 2) == 1.0
+
+
+def test_rows_that_are_overwritten_are_predicted_anew():
+    X, y, new = table(60, classes=3)
+    model = fixed(9).fit(X, y)
+    before = model.predict_proba(new)
+    new[:] = new[::-1].copy()
+    np.testing.assert_allclose(model.predict_proba(new)[::-1], before, rtol=1e-9)
+
+
+@pytest.mark.parametrize("inducing", [None, "auto", 1])
+def test_three_rows_are_enough(inducing):
+    X, _, new = table(3)
+    model = GPClassifier(n_neighbors="auto", inducing=inducing, random_state=0)
+    p = model.fit(X, ["a", "b", "a"]).predict_proba(new)
+    assert np.isfinite(p).all()
+    assert model.n_neighbors_ == 3
+
+
+def test_equal_rows_of_a_table_that_is_sorted_by_its_labels_share_them():
+    X = np.repeat([[0.0, 0.0], [2.0, 0.0]], 400, axis=0)
+    y = np.repeat([0, 1, 0, 1], [200, 200, 100, 300])
+    p = fixed(16).fit(X, y).predict_proba([[0.0, 0.0], [2.0, 0.0]])
+    np.testing.assert_allclose(p[:, 1], [0.5, 0.75], atol=0.15)
 
 
 def test_marginals_of_blocks_are_joined_in_order():

@@ -16,14 +16,14 @@ from postlin.streaming.chunks import checked
 from postlin.streaming.engines import Threads
 from postlin.streaming.found import merge
 from postlin.streaming.neighbours import Neighbours, Searching, low_recall
-from postlin.streaming.places import Places
+from postlin.streaming.places import Places, turns
 from postlin.streaming.sources import Source
 
 RNG = np.random.default_rng(0)
 
 
 def _truth(rows, queries, lengths, k, leave_out=None):
-    """Row numbers and distances by a full sort, by distance and then by number."""
+    """Row numbers and distances by a full sort, by distance and then by turn."""
     rows, queries = np.asarray(rows, float), np.asarray(queries, float)
     squares = np.zeros((len(queries), len(rows)))
     for j in range(rows.shape[1]):  # the order of the sum decides which distances are equal
@@ -32,7 +32,8 @@ def _truth(rows, queries, lengths, k, leave_out=None):
         ) ** 2
     if leave_out is not None:
         squares[np.arange(len(queries)), leave_out] = np.inf
-    order = np.argsort(squares, axis=1, kind="stable")[:, : min(k, len(rows) - (leave_out is not None))]
+    turn = np.broadcast_to(turns(np.arange(len(rows))), squares.shape)
+    order = np.lexsort((turn, squares), axis=1)[:, : min(k, len(rows) - (leave_out is not None))]
     return order, np.sqrt(np.take_along_axis(squares, order, 1))
 
 
@@ -48,7 +49,7 @@ def _rows(n, d, kind="normal"):
 
 @pytest.mark.parametrize("kind", ["normal", "grid"])
 @pytest.mark.parametrize("d", [1, 3, 12])  # a tree, and brute force
-def test_exact_search_finds_the_nearest_rows_and_the_first_of_equal_ones(d, kind):
+def test_exact_search_finds_the_nearest_rows_and_equal_ones_in_turn(d, kind):
     rows, queries = _rows(600, d, kind), _rows(80, d, kind)
     lengths = np.geomspace(0.2, 5.0, d)
     index = Neighbours.of(rows, lengths)
@@ -78,20 +79,34 @@ def test_thousands_of_equal_rows_never_bring_a_row_itself(d):
     own = np.array([1, 2, 4, 2999, 0, 3])
     found = index.query(rows[own], 30, leave_out=own)
     _check(found, _truth(rows, rows[own], np.ones(d), 30, own))
-    assert_array_equal(found.indices[1, :3], [1, 4, 5])  # the first of those at the same place
+    there = np.setdiff1d(np.flatnonzero((rows == 0).all(axis=1)), 2)
+    assert_array_equal(found.indices[1, :3], there[np.argsort(turns(there))][:3])
 
 
 def test_all_rows_at_one_place():
     index = Neighbours.of(np.full((50, 3), 7.0), np.ones(3))
     found = index.query(np.full((2, 3), 7.0), 4, leave_out=np.array([2, 40]))
-    assert_array_equal(found.indices, [[0, 1, 3, 4], [0, 1, 2, 3]])
+    order = np.argsort(turns(np.arange(50)))
+    assert_array_equal(found.indices, [order[order != out][:4] for out in (2, 40)])
     assert_array_equal(found.distances, 0)
+
+
+@pytest.mark.parametrize("n", [64, 1000, 100_000])
+def test_equal_rows_of_a_sorted_table_are_taken_from_everywhere(n):
+    number = np.arange(n)
+    assert len(np.unique(turns(number))) == n
+    first = np.argsort(turns(number))[:32]
+    for share in (0.25, 0.5, 0.75):  # of the labels of a table that is sorted by them
+        assert abs((first < share * n).mean() - share) < 0.1
+    for period in (2, 3, 7):
+        assert np.ptp(np.bincount(first % period, minlength=period)) <= 0.5 * 32
 
 
 def test_equal_keys_of_different_rows_are_noticed(monkeypatch):
     rows = np.array([[1.0, 0], [2, 0], [1, 0], [3, 0], [2, -0.0]])
     expected = Places.of(rows)
-    assert_array_equal(expected.members, [0, 2, 1, 4, 3])
+    assert_array_equal([sorted(expected.members[:2]), sorted(expected.members[2:4])], [[0, 2], [1, 4]])
+    assert expected.members[4] == 3
     assert_array_equal(expected.starts, [0, 2, 4, 5])
     monkeypatch.setattr(places, "_keys", lambda rows: np.zeros(len(rows), np.uint64))
     assert_array_equal(Places.of(rows).members, expected.members)

@@ -126,6 +126,15 @@ def test_before_anything_is_told_the_run_takes_what_was_expected():
     )
 
 
+def test_what_is_said_replaces_what_followed_an_earlier_search():
+    progress = Progress(Clock())
+    progress.search(Costs(4, 5.0, 5.0))
+    progress.searched("inference at the best hyperparameters")
+    assert progress.status().text == "inference at the best hyperparameters"
+    progress.say("leave-one-out score -0.2 after 4 of 10 rounds")
+    assert progress.status().text == "leave-one-out score -0.2 after 4 of 10 rounds"
+
+
 def test_problems_to_come_take_as_long_as_those_that_have_ended():
     clock = Clock()
     progress = Progress(clock)

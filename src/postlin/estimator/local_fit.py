@@ -4,9 +4,9 @@ The problems of many classes share the rows, the search for neighbours and the h
 ``Neighbourhood`` makes the predictions of all of them.
 """
 
+import hashlib
 import time
 import warnings
-import weakref
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NoReturn
 
@@ -14,12 +14,12 @@ import numpy as np
 
 from postlin._typing import Array, Marginals, cached_property, override
 from postlin.estimator.fits import BinaryFit
-from postlin.exceptions import ConvergenceWarning
+from postlin.exceptions import ConvergenceWarning, ModelFileError
 from postlin.inference.result import History, Record
 from postlin.kernels.stacks import metric
 from postlin.learning.global_fit import GlobalFit, with_parts
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.local_model import Latent, LocalMarginals, LocalModel
+from postlin.learning.local_model import Latent, LocalMarginals, LocalModel, reach
 from postlin.learning.local_search import logger
 from postlin.learning.local_training import Learned
 from postlin.learning.training import shown_log
@@ -29,7 +29,7 @@ from postlin.streaming.neighbours import Neighbours
 from postlin.streaming.sources import MappedSlice
 from postlin.streaming.surroundings import ArraySurroundings, Neighbourhoods, Queries, Surroundings
 
-#: Queries whose neighbours are in memory at a time: an eighth of a gigabyte for 64 with 20 features.
+#: Queries whose neighbours are known by number at a time: 64 MiB for 256 rows around each.
 _QUERIES = 16_384
 #: Seconds between two lines of progress.
 _EVERY = 10.0
@@ -41,10 +41,11 @@ class MarginalLook:
 
     model: LocalModel
     at: Hyperparameters
+    k: int
 
     def __call__(self, near: Neighbourhoods, queries: Queries) -> LocalMarginals:
         """The marginals of the block."""
-        return self.model.marginals(self.at, near, queries)
+        return self.model.marginals(self.at, near, queries, self.k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,18 +55,37 @@ class LocalRows:
     X: np.ndarray | MappedSlice
     code: np.ndarray
     weight: Array | None
+    mark: str | None = None  # of the rows in a file that is named
 
     def surroundings(
         self, lengths: Array, k: int, seed: int, n_jobs: int | None, place: Place
     ) -> ArraySurroundings:
         """The rows with a search for neighbours."""
-        X = self.X.mapped() if isinstance(self.X, MappedSlice) else self.X
+        X = self._opened()
         search = Neighbours.of(X, lengths, k=k, seed=seed, n_jobs=n_jobs, place=place)
         return ArraySurroundings(X, self.code, self.weight, search)
 
+    def _opened(self) -> np.ndarray:
+        """The rows, which must be those of the fit."""
+        if not isinstance(self.X, MappedSlice):
+            return self.X
+        X = self.X.mapped()
+        if _mark(X) != self.mark:
+            raise ModelFileError(
+                f"the rows of the model, in {self.X.path!r}, have changed since it was saved: restore "
+                "the file, or fit again."
+            )
+        return X
+
     def __getstate__(self) -> dict[str, object]:
-        X = MappedSlice.of(self.X) if isinstance(self.X, np.memmap) else self.X
-        return {**vars(self), "X": X}
+        if not isinstance(self.X, np.memmap):
+            return dict(vars(self))
+        return {**vars(self), "X": MappedSlice.of(self.X), "mark": _mark(self.X)}
+
+
+def _mark(X: np.ndarray) -> str:
+    """What tells a thousand of the rows from others."""
+    return _digest(X[:: len(X) // 1000 + 1]).hex()
 
 
 @dataclass(eq=False)
@@ -86,7 +106,7 @@ class Neighbourhood:
     place: Place = HOST
     fits: "list[LocalFit]" = field(default_factory=list, repr=False)  # of all problems
     _around: Surroundings | None = None
-    _last: tuple[Any, LocalMarginals] | None = field(default=None, repr=False)
+    _last: tuple[bytes, LocalMarginals] | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, object]:
         """A copy has neither matrices nor a search, and works in NumPy's memory."""
@@ -120,7 +140,7 @@ class Neighbourhood:
 
     def marginals(self, X: np.ndarray) -> LocalMarginals:
         """The marginals of the latent values at new rows, in all problems; the last are kept."""
-        if self._last is not None and self._last[0]() is X:
+        if self._last is not None and self._last[0] == _digest(X):
             return self._last[1]
         found = self.of(Queries.new(X))
         self.remember(X, found)
@@ -128,17 +148,17 @@ class Neighbourhood:
 
     def remember(self, X: np.ndarray, found: LocalMarginals) -> None:
         """Keep the marginals of new rows, of which all problems make their predictions."""
-        self._last = weakref.ref(X), found
+        self._last = _digest(X), found
 
     def of(self, queries: Queries) -> LocalMarginals:
         """The marginals of queries, chunk by chunk; a warning counts those that did not converge."""
-        look, k = MarginalLook(self.model, self.at), self.k
+        look, total, width = self._look()
         parts: list[LocalMarginals] = []
         began = told = time.perf_counter()
         with shown_log(self.verbose):
             for first in range(0, len(queries), _QUERIES):
                 some = queries.where(slice(first, first + _QUERIES))
-                parts += self.around.each(look, some, k, self.model.width(k))
+                parts += self.around.each(look, some, total, width)
                 now, done = time.perf_counter(), min(first + _QUERIES, len(queries))
                 if now - told > _EVERY and done < len(queries):
                     told, left = now, (now - began) * (len(queries) - done) / done
@@ -146,6 +166,11 @@ class Neighbourhood:
                         "%s of %s rows, about %.0f s left", f"{done:,}", f"{len(queries):,}", left
                     )
         return _told(LocalMarginals.joined(parts))
+
+    def _look(self) -> tuple[MarginalLook, int, int]:
+        """A look, the number of rows around a query that it takes, and that of queries of a block."""
+        total = reach(self.k)
+        return MarginalLook(self.model, self.at, self.k), total, self.model.width(self.k, total)
 
     @property
     def on_cluster(self) -> bool:
@@ -155,12 +180,19 @@ class Neighbourhood:
     def lazily(self, strategy: Any, X: Any) -> Any:
         """A Dask array of the class probabilities at the rows of one, computed where the rows are."""
         around: Any = self.around  # it is a DaskSurroundings, and Dask is an extra
-        look, width = MarginalLook(self.model, self.at), self.model.width(self.k)
-        return around.lazily(look, _Probabilities(strategy), X, self.k, width, strategy.n_classes)
+        look, total, width = self._look()
+        return around.lazily(look, _Probabilities(strategy), X, total, width, strategy.n_classes)
 
     def left_out(self) -> LocalMarginals:
         """The marginals of the rows themselves, each from its neighbours without it."""
         return self.of(self.around.drawn(self.around.n, 0))
+
+
+def _digest(X: np.ndarray) -> bytes:
+    """What tells rows from others, even where an array has been overwritten since."""
+    found = hashlib.blake2b(repr((X.shape, X.dtype)).encode())
+    found.update(np.ascontiguousarray(X).data)
+    return found.digest()
 
 
 def _told(found: LocalMarginals) -> LocalMarginals:

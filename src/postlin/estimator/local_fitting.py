@@ -14,6 +14,7 @@ from postlin.estimator.parameters import Parameters, Plan, local_kernels
 from postlin.estimator.sparse_fitting import Surveyed, fingerprint, read_source
 from postlin.estimator.strategies import REGISTRY, Strategy
 from postlin.kernels.stacks import metric
+from postlin.learning.global_fit import Passes
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.local_checkpoint import MemoFile
 from postlin.learning.local_model import LocalModel
@@ -92,65 +93,70 @@ def _kept(data: Surveyed, *, copy: bool) -> tuple[Observed, LocalRows]:
 def fit_local(plan: Plan, near: Near, rng: np.random.RandomState, before: Sequence[Fit]) -> Strategy:
     """Fit the problems of all classes, which share their hyperparameters and neighbours."""
     assert plan.local is not None
-    data, classes = near.data, near.classes
-    strategy = REGISTRY[plan.multi_class]
-    tasks = strategy.tasks(classes, np.arange(len(classes)))  # as if there were one row of each class
-    signs = np.zeros((len(tasks), len(classes)))
-    for t, task in enumerate(tasks):
-        signs[t, task.rows] = task.labels
+    data, k = near.data, plan.local.k
     n = int(data.survey.used.sum())
-    k = plan.local.k
     if k is not None and k > n:
         raise ValueError(
             f"n_neighbors={k} asks for more neighbours than there are rows, {n}: use fewer, 'auto', or "
             "None for exact inference, which suits so few rows."
         )
+    strategy = REGISTRY[plan.multi_class]
+    names, signs = _problems(strategy, near.classes)
     path = plan.local.checkpoint
     memo = Memo() if path is None else MemoFile(path, fingerprint(plan, data))
     seed = int(memo.get("seed", lambda: int(rng.randint(np.iinfo(np.int32).max))))
-    tol, fold = max(plan.tol, TOL), plan.fold_noise
+    method = plan.rule, max(plan.tol, TOL), plan.max_iter, plan.fold_noise
     normalised = plan.multi_class == "one_vs_rest"
-    method = plan.rule, tol, plan.max_iter, fold
     base = LocalModel(signs, normalised, *method, prior_mean=plan.prior_mean)
     starts = _starts(plan, before)
-    lengths = metric(starts[0].kernel, data.survey.n_features)
-    around = _surroundings(near, lengths, k or 64, seed)
+    around = _surroundings(near, metric(starts[0].kernel, data.survey.n_features), k or 64, seed)
+    with shown_log(plan.verbose):
+        task = _task(plan, starts, seed, memo, is_warm=bool(before))
+        learned = Learner(replace(base, place=near.place), around, _passes(data), task).run()
+    best = learned.variant
+    how = learned.k, seed, near.n_jobs, plan.verbose, near.place
+    shared = Neighbourhood(near.rows, best.at, base, best.whole, *how, _around=best.rows)
+    fits = [LocalFit(name, t, shared, learned, plan.deviations) for t, name in enumerate(names)]
+    shared.fits = fits
+    return strategy(len(near.classes), fits)
+
+
+def _problems(strategy: type[Strategy], classes: np.ndarray) -> tuple[list[str], Array]:
+    """The names of the binary problems, and the labels (problems, classes) of the classes in them."""
+    tasks = strategy.tasks(classes, np.arange(len(classes)))  # as if there were one row of each class
+    signs = np.zeros((len(tasks), len(classes)))
+    for t, task in enumerate(tasks):
+        signs[t, task.rows] = task.labels
+    return [task.name for task in tasks], signs
+
+
+def _passes(data: Surveyed) -> Passes:
+    """Passes over the rows of the data, by the labels of the classes in a problem."""
 
     def passes(sign: Array) -> views.Rows:
         return views.SourceRows(data.source, data.engine, views.View(data.survey, sign, data.factor))
 
-    asked = Task(
+    return passes
+
+
+def _task(
+    plan: Plan, starts: tuple[Hyperparameters, ...], seed: int, memo: Memo, *, is_warm: bool
+) -> Task:
+    """What the plan asks for."""
+    assert plan.local is not None
+    return Task(
         starts,
         plan.optimizer is not None,
-        k,
+        plan.local.k,
         plan.local.inducing,
         plan.deviations,
         plan.hyperprior,
         seed,
-        evidence=not before,
+        evidence=not is_warm,
         callback=plan.callback,
         keep_on_interrupt=plan.keep_on_interrupt,
         memo=memo,
     )
-    with shown_log(plan.verbose):
-        learned = Learner(replace(base, place=near.place), around, passes, asked).run()
-    best = learned.variant
-    shared = Neighbourhood(
-        near.rows,
-        best.at,
-        base,
-        best.whole,
-        learned.k,
-        seed,
-        near.n_jobs,
-        plan.verbose,
-        near.place,
-        _around=best.rows,
-    )
-    spread = plan.deviations
-    fits = [LocalFit(task.name, t, shared, learned, spread) for t, task in enumerate(tasks)]
-    shared.fits = fits
-    return strategy(len(classes), fits)
 
 
 def _starts(plan: Plan, before: Sequence[Fit]) -> tuple[Hyperparameters, ...]:

@@ -1,6 +1,7 @@
 """What inference with inducing points knows of the rows, as the prior of problems of neighbours."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +13,16 @@ from postlin.inference.sparse.row_sites import Method, RowMoments
 from postlin.linalg.arrays import Matrix, on_host
 from postlin.linalg.functions import functions
 from postlin.linalg.stacks import all_finite
+from postlin.rules.sites import Sites
 from postlin.streaming.places import Integers
+
+
+class Applied(NamedTuple):
+    """Problems with the sparse posterior as prior, the sites of their rows in it, and which have it."""
+
+    problems: LocalProblems
+    sites: Sites  # of the labelled rows, (n, k), where the problems are
+    found: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +60,8 @@ class GlobalPart:
         y: Array,
         weight: Array,
         seen: np.ndarray,
-    ) -> tuple[LocalProblems, np.ndarray]:
-        """The problems with the sparse posterior as prior, and for which of them there is one.
+    ) -> Applied:
+        """The problems with the sparse posterior as prior.
 
         Their means are the prior means of their rows, queries included, and ``R`` and ``lam`` the
         coordinates of these. Rows that were ``seen`` lose their sites. A problem whose sites cannot be
@@ -65,11 +75,17 @@ class GlobalPart:
         s = np.einsum("ij,ij->i", flat, flat)
         moments = RowMoments(flat @ h + prior_mean, s, lam, np.minimum(w, 1.0))
         sites, _ = self.method.solve(y.ravel(), moments)
-        felt = np.maximum(w, 1.0) * (seen & (weight > 0)).ravel() / (1.0 + lam * sites.tau)
+        copies = np.where(weight > 0, np.maximum(weight, 1.0), 0.0).ravel()
+        felt = copies * seen.ravel() / (1.0 + lam * sites.tau)
+
+        def labelled(part: Array) -> Array:
+            there: Array = problems.place.put(part.reshape(n, size)[:, :-1])
+            return there
+
         put = problems.place.put
         # as Rᵀw feels them, to which the prior mean is added
         tau, nu = felt * sites.tau, felt * (sites.nu - sites.tau * prior_mean)
-        beta, gamma = (put(part.reshape(n, size)[:, :-1]) for part in (tau, nu))
+        beta, gamma = labelled(tau), labelled(nu)
         mean, covariance, found = self.prior.at(problems.covariance, put(R), put(V), beta, gamma)
         mean = mean + problems.mean
         f = functions(mean)
@@ -78,4 +94,5 @@ class GlobalPart:
         if not good.all():
             covariance = f.where(found[:, None, None], covariance, problems.covariance)
             mean = f.where(found[:, None], mean, problems.mean)
-        return replace(problems, covariance=covariance, mean=mean), good
+        own = Sites(labelled(copies * sites.tau), labelled(copies * sites.nu))
+        return Applied(replace(problems, covariance=covariance, mean=mean), own, good)

@@ -101,7 +101,7 @@ class Evidence:
         """Models with inducing points of some rows, one for each problem that has both labels."""
         seed, sample = self.task.seed, self.rows.drawn(_SPARSE_ROWS, self.task.seed + 3)
         lengths = metric(at.kernel, sample.X.shape[1])
-        m = min(_SPARSE_POINTS, len(sample) // 20, len(np.unique(sample.X, axis=0)))
+        m = max(1, min(_SPARSE_POINTS, len(sample) // 20, len(np.unique(sample.X, axis=0))))
         Z = inducing_points(m, sample.X / lengths, len(sample), seed, sample.weight) * lengths
         problems = [problem_of(sample, sign) for sign in self.model.signs]
         return [sparse_model(self.model, Z, rows) for rows in problems if len(np.unique(rows.y)) > 1]

@@ -1,5 +1,7 @@
 """The model of neighbours: every query is a small exact problem of its k nearest labelled rows.
 
+Predictions also know the labels of rows beyond these, by sites that are found in small groups of them.
+
 Classes make binary problems that share the kernel, the neighbours and their covariances. With inducing
 points the posterior of all rows, without the sites of the neighbours, is the prior of these problems.
 """
@@ -13,6 +15,7 @@ from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
+from postlin.inference.local.distant import given_distant, most_given, sites_in_groups
 from postlin.inference.local.gradient import LocalGradients, Score, gradients, log_scores
 from postlin.inference.local.problems import LocalProblems, most_problems
 from postlin.inference.local.solver import LocalPosteriors, solve
@@ -27,13 +30,21 @@ from postlin.linalg.arrays import HOST, Matrix, Place, as_matrix, on_host
 from postlin.linalg.functions import functions
 from postlin.linalg.stacks import diagonals, entries, part_of, write
 from postlin.rules.binary import Rule
+from postlin.rules.sites import Sites
 from postlin.schedules import Parallel, Schedule
 from postlin.streaming.surroundings import Neighbourhoods, Queries
 
 #: The most queries of a block, whose gradients are added up in the order of the blocks.
 _BLOCK = 128
+#: Rows that a prediction looks at, for each of the k neighbours whose sites are exact, and at most.
+_FARTHER, _FARTHEST = 4, 256
 #: Entries of the coordinates of a block in the basis of the inducing points, 64 MiB.
 _COORDINATES = 2**23
+
+
+def reach(k: int) -> int:
+    """The number of rows whose labels a prediction with k neighbours knows, these included."""
+    return max(k, min(_FARTHER * k, _FARTHEST))
 
 
 class LocalScore(NamedTuple):
@@ -119,27 +130,42 @@ class LocalModel:
         """A copy works in NumPy's memory."""
         return {name: value for name, value in vars(self).items() if name != "place"}
 
-    def width(self, k: int) -> int:
-        """The number of queries of a block."""
-        width = min(_BLOCK, most_problems(k)) if self.place.is_host else most_problems(k, there=True)
+    def width(self, k: int, total: int) -> int:
+        """The number of queries of a block that looks at ``total`` rows around each."""
+        width = self.most(k, total)
+        if self.place.is_host:
+            width = min(_BLOCK, width)
         if self.parts:
             m = len(self.parts[0].posterior.h)
-            width = min(width, max(1, _COORDINATES // ((k + 1) * m)))
+            width = min(width, max(1, _COORDINATES // ((total + 1) * m)))
         return width
 
-    def marginals(self, at: Hyperparameters, near: Neighbourhoods, queries: Queries) -> LocalMarginals:
-        """The marginals of the latent values of the queries in every problem."""
+    def most(self, k: int, total: int) -> int:
+        """The number of problems that are in memory at a time."""
+        there = not self.place.is_host
+        return most_given(total, there=there) if total > k else most_problems(k, there=there)
+
+    def marginals(
+        self, at: Hyperparameters, near: Neighbourhoods, queries: Queries, k: int
+    ) -> LocalMarginals:
+        """The marginals of the latent values of the queries in every problem.
+
+        The first k rows near a query are its neighbours, and the others are distant.
+        """
         shape = len(queries), len(self.signs)
-        block = _Block(self, at, near, queries, np.ones(shape, dtype=bool))
+        block = _Block(self, at, near, queries, k, np.ones(shape, dtype=bool))
         return LocalMarginals(*(part.reshape(shape[::-1]).T for part in block.answers(block.solved())))
 
     def score(
-        self, at: Hyperparameters, near: Neighbourhoods, queries: Queries, *, gradient: bool
+        self, at: Hyperparameters, near: Neighbourhoods, queries: Queries, k: int, *, gradient: bool
     ) -> LocalScore:
-        """The log probabilities of the queries' own labels, summed, with the gradient on request."""
+        """The log probabilities of the queries' own labels, summed, with the gradient on request.
+
+        There is a gradient without distant rows only.
+        """
         code, weight = queries.code, queries.weight
         takes_part = self.signs[:, code].T != 0
-        block = _Block(self, at, near, queries, takes_part)
+        block = _Block(self, at, near, queries, k, takes_part)
         solved = list(block.solved())
         mean, variance, converged = block.answers(solved)
         asked = block.cases.asked
@@ -180,9 +206,10 @@ class _Block:
         at: Hyperparameters,
         near: Neighbourhoods,
         queries: Queries,
+        k: int,
         wanted: np.ndarray,
     ) -> None:
-        self.model, self.at, self.near, self.queries = model, at, near, queries
+        self.model, self.at, self.near, self.queries, self.k = model, at, near, queries, k
         self.latent = Latent.at(at, model.fold_noise)
         there = [as_matrix(part, model.place) for part in (near.X, queries.X[:, None, :])]
         X: Matrix = functions(there[0]).concat(there, axis=1)
@@ -200,10 +227,15 @@ class _Block:
     def solved(self) -> "Iterator[_Solved]":
         """The cases, piece by piece, with their solutions."""
         model = self.model
-        most = most_problems(self.near.code.shape[1], there=not model.place.is_host)
+        total, tol, max_iter = self.near.code.shape[1], model.tol, model.max_iter
+        most = model.most(self.k, total)
         for piece in self.cases.runs() if model.parts else self.cases.pieces(most):
-            problems, found = self._problems(piece)
-            posteriors = solve(problems, tol=model.tol, max_iter=model.max_iter)
+            problems, sites, found = self._problems(piece)
+            if total > self.k:
+                if sites is None:
+                    sites = sites_in_groups(problems, self.k, tol=tol, max_iter=max_iter)
+                problems = given_distant(problems, self.k, sites)
+            posteriors = solve(problems, tol=tol, max_iter=max_iter)
             found &= posteriors.converged
             yield _Solved(piece, problems, replace(posteriors, converged=found))
 
@@ -242,8 +274,8 @@ class _Block:
             by_kernel = self.latent.split.join(by_kernel, by_noise)
         return np.array(by_kernel + self.at.by_likelihood(named), dtype=float)
 
-    def _problems(self, piece: slice) -> tuple[LocalProblems, np.ndarray]:
-        """Some of the cases, and which of them have a prior."""
+    def _problems(self, piece: slice) -> tuple[LocalProblems, Sites | None, np.ndarray]:
+        """Some of the cases, sites of their rows if these are known, and which cases have a prior."""
         model, latent, place, near = self.model, self.latent, self.model.place, self.near
         query, problem = self.cases.query[piece], self.cases.problem[piece]
         sign = model.signs[problem[:, None], near.code[query]]
@@ -266,7 +298,7 @@ class _Block:
             0.0 if plain else latent.noise,
         )
         if self._coordinates is None:
-            return problems, np.ones(len(y), dtype=bool)
+            return problems, None, np.ones(len(y), dtype=bool)
         part, queries = model.parts[int(problem[0])], self.queries.where(query)
         own = model.signs[problem, queries.code] * (queries.number >= 0)
         all_y = np.concatenate([y, np.where(own == 0, 1.0, own)[:, None]], axis=1)

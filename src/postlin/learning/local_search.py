@@ -216,10 +216,14 @@ def scored(
     k: int,
     *,
     gradient: bool = False,
+    total: int = 0,
 ) -> LocalScore:
-    """The leave-one-out score of some rows, whose neighbours are searched in the metric of ``rows``."""
-    look = ScoreLook(model, at, gradient)
-    return LocalScore.total(rows.each(look, queries, k, model.width(k)))
+    """The leave-one-out score of some rows, whose neighbours are searched in the metric of ``rows``.
+
+    If ``total`` is larger than k, the labels of so many rows around each are known.
+    """
+    look, total = ScoreLook(model, at, k, gradient), max(k, total)
+    return LocalScore.total(rows.each(look, queries, total, model.width(k, total)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,8 +232,9 @@ class ScoreLook:
 
     model: LocalModel
     at: Hyperparameters
+    k: int
     gradient: bool
 
     def __call__(self, near: Any, queries: Queries) -> LocalScore:
         """The score of the block."""
-        return self.model.score(self.at, near, queries, gradient=self.gradient)
+        return self.model.score(self.at, near, queries, self.k, gradient=self.gradient)

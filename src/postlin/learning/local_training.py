@@ -20,7 +20,7 @@ from postlin.learning.global_fit import GlobalFit, Passes, fitted, with_parts
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import ARDPrior
 from postlin.learning.local_evidence import Evidence
-from postlin.learning.local_model import Latent, LocalModel, LocalScore
+from postlin.learning.local_model import Latent, LocalModel, LocalScore, reach
 from postlin.learning.local_search import ROUNDS, Climb, ClimbState, Pool, WeakPrior, scored
 from postlin.learning.local_sight import Sight
 from postlin.learning.local_task import Task
@@ -188,10 +188,11 @@ class Learner:
         return self.rows.rescaled(metric(at.kernel, self.d))
 
     def _held(self, at: Hyperparameters, k: int) -> LocalScore:
-        return self._score(self.model, at, self._rescaled(at), k)
+        return scored(self.model, at, self._rescaled(at), self.pool.held, k)
 
     def _score(self, model: LocalModel, at: Hyperparameters, rows: Surroundings, k: int) -> LocalScore:
-        return scored(model, at, rows, self.pool.held, k)
+        """The score of the held rows; only climbs, which are short of time, know no distant ones."""
+        return scored(model, at, rows, self.pool.held, k, total=reach(k))
 
     def _chosen(self, points: Sequence[Hyperparameters], kernel: int | None = None) -> Variant:
         """The best of some hyperparameters, with or without a global part.

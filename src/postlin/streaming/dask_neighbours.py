@@ -31,7 +31,7 @@ class Part(NamedTuple):
     search: Neighbours
 
 
-class Neighbourhoods(NamedTuple):
+class Gathered(NamedTuple):
     """The neighbours (q, k) of queries, with their rows (q, k, d), labels and weights (q, k).
 
     Where a query has fewer neighbours than others, ``found`` says so, and the weights are zero.
@@ -98,7 +98,7 @@ class DaskNeighbours:
         return task
 
     def neighbourhoods(self, rows: Any, k: int, leave_out: Any = None) -> "Delayed":
-        """A task that returns ``Neighbourhoods``, the neighbours with their rows and labels."""
+        """A task that returns ``Gathered``, the neighbours with their rows and labels."""
         dask = dask_module()
         found, share = self.search(rows, k, leave_out), dask.delayed(_share, pure=False)
         shares = [share(part, found) for part in self.parts]
@@ -138,11 +138,11 @@ def _share(part: Part, found: Found) -> Share:
     return Share(at, part.chunk.where(within[at]))
 
 
-def _together(found: Found, shares: Sequence[Share]) -> Neighbourhoods:
+def _together(found: Found, shares: Sequence[Share]) -> Gathered:
     chunk = shares[0].rows
     shape = found.indices.shape
     y = np.zeros(shape, np.result_type(*(share.rows.y.dtype for share in shares)))
-    all_of = Neighbourhoods(found, np.zeros((*shape, chunk.X.shape[1])), y, np.zeros(shape))
+    all_of = Gathered(found, np.zeros((*shape, chunk.X.shape[1])), y, np.zeros(shape))
     for at, rows in shares:
         all_of.X[at], all_of.y[at], all_of.weight[at] = rows.X, rows.y, rows.weight
     return all_of

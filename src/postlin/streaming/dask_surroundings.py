@@ -15,8 +15,7 @@ from postlin._typing import Array, override
 from postlin.linalg.threads import blas_threads, slices
 from postlin.streaming.chunks import Chunk
 from postlin.streaming.dask import dask_module
-from postlin.streaming.dask_neighbours import DaskNeighbours
-from postlin.streaming.dask_neighbours import Neighbourhoods as Gathered
+from postlin.streaming.dask_neighbours import DaskNeighbours, Gathered, Part
 from postlin.streaming.places import Integers
 from postlin.streaming.sources import Source
 from postlin.streaming.surroundings import Look, Neighbourhoods, Queries, S, Surroundings
@@ -26,8 +25,8 @@ from postlin.streaming.views import View
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
-#: Queries of a task, in blocks: more would unbalance the workers.
-_QUERIES = 2048
+#: Neighbours of the queries of a task, which are in blocks: more would unbalance the workers.
+_NEIGHBOURS = 2**17
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +84,7 @@ class DaskSurroundings(Surroundings):
             dask.delayed(look, traverse=False, pure=False),
         )
         tasks = []
-        for part in slices(len(queries), max(width, _QUERIES // width * width)):
+        for part in slices(len(queries), _width(k, width)):
             some = queries.where(part)
             near = self.search.neighbourhoods(some.X, min(k, self.n), some.number)
             tasks.append(looked(shared, near, dask.delayed(some, traverse=False), width))
@@ -107,7 +106,7 @@ class DaskSurroundings(Surroundings):
         dask, arrays = dask_module(), import_module("dask.array")
         if np.isnan(X.chunks[0]).any():
             X = X.compute_chunk_sizes()
-        cut = X.rechunk({0: max(width, _QUERIES // width * width), 1: -1})
+        cut = X.rechunk({0: _width(k, width), 1: -1})
         shared = dask.delayed(look, traverse=False, pure=False)
         ended = dask.delayed(finish, traverse=False, pure=False)
         looked, finished = dask.delayed(_looked, pure=False), dask.delayed(_finished, pure=False)
@@ -140,6 +139,11 @@ class DaskSurroundings(Surroundings):
         return float(np.mean(_results(tasks, self.search.client)))
 
 
+def _width(k: int, block: int) -> int:
+    """The number of queries of a task."""
+    return max(block, _NEIGHBOURS // k // block * block)
+
+
 def _results(tasks: "list[Delayed]", client: Any) -> list[Any]:
     if client is None:
         return list(dask_module().compute(*tasks))
@@ -168,12 +172,8 @@ def _picked(chunk: Chunk, number: Integers) -> tuple[Array, Integers, np.ndarray
     return rows.X, own, rows.y, rows.weight
 
 
-def _recalled(part: Any, X: Array, number: Integers, k: int) -> float:
-    search = part.search
-    if search.exact:
-        return 1.0
-    truth = search._exact().query(X, k, leave_out=number)
-    return float(np.mean(search.query(X, k, leave_out=number).distances <= truth.distances[:, -1:]))
+def _recalled(part: Part, X: Array, number: Integers, k: int) -> float:
+    return part.search.share_found(X, k, number)
 
 
 def _finished(finish: Callable[[Array, list[S]], Array], X: Array, found: list[S]) -> Array:

@@ -8,7 +8,7 @@ from operator import add
 import numpy as np
 
 from postlin._typing import Array
-from postlin.streaming.places import Integers
+from postlin.streaming.places import Integers, turns
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Found:
             raise ValueError(f"results for {self.k} and for {other.k} neighbours cannot be merged.")
         indices = np.concatenate([self.indices, other.indices], axis=1)
         distances = np.concatenate([self.distances, other.distances], axis=1)
-        order = np.lexsort((indices, distances), axis=1)[:, : self.k]
+        order = np.lexsort((turns(indices), distances), axis=1)[:, : self.k]
         indices = np.take_along_axis(indices, order, axis=1)
         distances = np.take_along_axis(distances, order, axis=1)
         return Found(indices, distances, self.k).narrow()

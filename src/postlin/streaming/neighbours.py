@@ -2,8 +2,8 @@
 
 Exact search returns the same neighbours for any block size, number of threads, kind of search and
 partition of the rows: candidates that a fast method finds are ordered by distances that depend on the
-two rows alone, and of equal distances the smaller row number comes first. Where rounding in the fast
-method might hide a neighbour, more candidates are looked at.
+two rows alone, and rows at equal distances take turns that depend on their numbers alone. Where
+rounding in the fast method might hide a neighbour, more candidates are looked at.
 """
 
 import time
@@ -21,7 +21,7 @@ from postlin.linalg.stacks import part_of
 from postlin.linalg.threads import blas_threads, slices, threads, workers
 from postlin.streaming.chunks import Chunk
 from postlin.streaming.found import Found
-from postlin.streaming.places import BLOCK, Integers, Places
+from postlin.streaming.places import BLOCK, Integers, Places, turns
 from postlin.streaming.searches import (
     BruteForce,
     InvertedLists,
@@ -98,7 +98,7 @@ class Neighbours:
         check_order(k, "k")
         for part in slices(len(rows), BLOCK):
             _check_finite(rows[part], first + part.start)
-        places, how = Places.of(rows), How(exact, place, k, seed, n_jobs)
+        places, how = Places.of(rows, first), How(exact, place, k, seed, n_jobs)
         there = None if place.is_host or exact is False else place.put(rows)
         return cls._over(rows, first, places, lengths, how, there)
 
@@ -190,7 +190,8 @@ class Neighbours:
         want = min(need + spare, len(self.places))
         found, farthest = self.search.candidates(queries, want)
         xp = namespace(found)
-        found = xp.sort(found, axis=1)
+        order = xp.argsort(turns(found + self.first), axis=1)
+        found = xp.take_along_axis(found, order, axis=1)
         squares = self.search.squared(queries, found)
         indices, distances = self.places.nearest(found, squares, k, own)
         if self.exact and want < len(self.places):
@@ -217,14 +218,18 @@ class Neighbours:
 
     def recall(self, sample: int = 200, k: int | None = None) -> float:
         """The share of the k nearest rows that are found, in a random sample of the rows."""
+        rows = np.random.default_rng([self.how.seed, 1]).permutation(len(self.rows))[:sample]
+        rows.sort()
+        return self.share_found(self.rows[rows], k or self.how.k, rows + self.first)
+
+    def share_found(
+        self, queries: np.ndarray, k: int, leave_out: Integers, truth: Found | None = None
+    ) -> float:
+        """The share of the k rows nearest to each query that are found; ``truth`` holds those rows."""
         if self.exact:
             return 1.0
-        rows = np.random.default_rng([self.how.seed, 1]).permutation(len(self.rows))[:sample]
-        return self._recall(np.sort(rows), k or self.how.k)
-
-    def _recall(self, rows: Integers, k: int, truth: Found | None = None) -> float:
-        truth = truth or self._exact().query(self.rows[rows], k, leave_out=rows + self.first)
-        found = self.query(self.rows[rows], k, leave_out=rows + self.first)
+        truth = truth or self._exact().query(queries, k, leave_out=leave_out)
+        found = self.query(queries, k, leave_out=leave_out)
         if not truth.distances.size:
             return 1.0
         return float(np.mean(found.distances <= truth.distances[:, -1:]))
@@ -234,10 +239,11 @@ class Neighbours:
 
     def _tuned(self, lists: InvertedLists) -> "Neighbours":
         """The same with as many lists as a high recall needs."""
-        rows = np.sort(np.random.default_rng(self.how.seed).permutation(len(self.rows))[:_TUNED_ON])
-        truth = self._exact().query(self.rows[rows], self.how.k, leave_out=rows + self.first)
+        some = np.sort(np.random.default_rng(self.how.seed).permutation(len(self.rows))[:_TUNED_ON])
+        rows, numbers, k = self.rows[some], some + self.first, self.how.k
+        truth = self._exact().query(rows, k, leave_out=numbers)
         tuned = replace(self, search=lists)
-        while not lists.widest and tuned._recall(rows, self.how.k, truth) < _TARGET:
+        while not lists.widest and tuned.share_found(rows, k, numbers, truth) < _TARGET:
             lists = lists.wider()
             tuned = replace(self, search=lists)
         return tuned

@@ -1,6 +1,7 @@
 """Rows grouped by the place at which they lie: a search for neighbours meets each place once."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,26 +15,38 @@ Integers = NDArray[np.int64]
 
 #: Rows that are read at a time.
 BLOCK = 65_536
+#: An odd number near the golden part of 2³²: its multiples modulo 2³² mix the numbers of rows.
+_MIXER, _MODULUS = 1_640_531_527, 2**32
+
+
+def turns(number: Any) -> Any:
+    """By which rows with these numbers take turns where distances are equal.
+
+    The order looks random and depends on the numbers alone. In the order of the numbers themselves, the
+    neighbours of a row among many equal rows would be of one class if the table is sorted by class.
+    """
+    return number * _MIXER % _MODULUS
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """The rows at each place, in ascending order; places are in the order of their first rows."""
+    """The rows at each place, in turn; places are in the order of their smallest row numbers."""
 
     members: Integers
     starts: Integers  # of each place among the members, and their number at the end
+    first: int  # the number of the first row, if these are a part of others
 
     @classmethod
-    def of(cls, rows: np.ndarray) -> "Places":
+    def of(cls, rows: np.ndarray, first: int = 0) -> "Places":
         """Group equal rows. The length scales do not matter, so that one grouping serves them all."""
         keys = np.concatenate([_keys(rows[part]) for part in slices(len(rows), BLOCK)])
-        places = cls._by(keys)
+        places = cls._by(keys, first)
         if not places._hold(rows):  # two different rows have one key
-            places = cls._by(np.unique(_doubles(rows), axis=0, return_inverse=True)[1].ravel())
+            places = cls._by(np.unique(_doubles(rows), axis=0, return_inverse=True)[1].ravel(), first)
         return places
 
     @classmethod
-    def _by(cls, keys: np.ndarray) -> "Places":
+    def _by(cls, keys: np.ndarray, number: int) -> "Places":
         order = np.argsort(keys, kind="stable")
         new = np.flatnonzero(np.diff(keys[order])) + 1
         starts = np.concatenate([[0], new])
@@ -42,7 +55,10 @@ class Places:
         first, size = starts[turn], sizes[turn]
         ends = np.cumsum(size)
         members = order[np.arange(len(keys)) + np.repeat(first - ends + size, size)]
-        return cls(members, np.concatenate([[0], ends]))
+        if len(size) < len(keys):
+            place = np.repeat(np.arange(len(size)), size)
+            members = members[np.lexsort((turns(members + number), place))]
+        return cls(members, np.concatenate([[0], ends]), number)
 
     def _hold(self, rows: np.ndarray) -> bool:
         """Whether all rows of each place are equal."""
@@ -61,7 +77,7 @@ class Places:
 
     @property
     def firsts(self) -> Integers:
-        """The first row of each place."""
+        """A row of each place."""
         return self.members[self.starts[:-1]]
 
     @property
@@ -72,11 +88,11 @@ class Places:
     def nearest(
         self, found: Integers, squares: Array, k: int, own: Integers | None
     ) -> tuple[Integers, Array]:
-        """The k rows at the places found with the smallest distances, and then the smallest numbers.
+        """The k rows with the smallest distances at the places found; of equal ones, by turn.
 
-        ``found`` is ascending for each query. A query's ``own`` row is left out. Where there are fewer
-        than k rows, −1 and infinity fill up. The arrays may be on a device; the result is in NumPy's
-        memory.
+        The places ``found`` are in turn for each query. A query's ``own`` row is left out. Where there
+        are fewer than k rows, −1 and infinity fill up. The arrays may be on a device; the result is in
+        NumPy's memory.
         """
         if not self.distinct:
             return self._expanded(on_host(found), on_host(squares), k, own)
@@ -104,7 +120,7 @@ class Places:
         far = np.repeat(squares.ravel(), sizes.ravel())
         kept = slice(None) if own is None else rows != own[query]
         rows, query, far = rows[kept], query[kept], far[kept]
-        order = np.lexsort((rows, far, query))
+        order = np.lexsort((turns(rows + self.first), far, query))
         rank = np.arange(len(query)) - np.searchsorted(query, query)
         chosen = rank < k  # the sort keeps the queries in their order
         at = (query[chosen], rank[chosen])
