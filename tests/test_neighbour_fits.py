@@ -534,3 +534,24 @@ def test_marginals_of_blocks_are_joined_in_order():
     part = LocalMarginals(np.zeros((2, 1)), np.ones((2, 1)), np.ones((2, 1), bool))
     joined = LocalMarginals.joined([part, part._replace(mean=np.ones((1, 1)))])
     assert joined.mean.ravel().tolist() == [0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("gain", [1.0, -1.0])
+def test_distant_labels_are_known_where_the_score_is_better_with_them(monkeypatch, gain):
+    X, y, new = table()
+
+    def scored(*arguments, **options):
+        found = local_search.scored(*arguments, **options)
+        better = gain * found.weight if options.get("total", 0) > arguments[4] else 0.0
+        return found._replace(value=found.value + better)
+
+    monkeypatch.setattr(local_training, "scored", scored)
+    model = GPClassifier(kernel(free=True), n_neighbors=8, random_state=0).fit(X, y)
+    near = model.base_estimator_.near
+    assert (near.k, near.total) == (8, 32 if gain > 0 else 8)
+    assert ("labels of 32 rows" in model.summary()) == (gain > 0)
+    as_given = fixed(8, kernel=model.kernel_).fit(
+        X, y
+    )  # nothing is learned: closest to exact inference
+    same = np.allclose(as_given.predict_proba(new), model.predict_proba(new), atol=1e-12)
+    assert same == (gain > 0)

@@ -195,6 +195,7 @@ def _check_near(fit: Any, classifier: GPClassifier) -> list[tuple[int, ...]]:
     _require(np.isin(_numbers(rows.code, (n,), "a class"), np.arange(C)).all(), "a class is none")
     _check_weights(rows.weight, n)
     _require(type(near.k) is int and 2 <= near.k <= n, "the number of neighbours is none")
+    _require(type(near.total) is int and near.k <= near.total <= 4 * near.k, "the reach is none")
     _require(type(fit.number) is int and 0 <= fit.number < problems, "a problem is none")
     _require(np.isin(_numbers(near.base.signs, (problems, C), "a label"), (-1, 0, 1)).all(), "a label")
     _require(near.at is fit.hyperparameters, "a kernel is mixed up")

@@ -19,7 +19,7 @@ from postlin.inference.result import History, Record
 from postlin.kernels.stacks import metric
 from postlin.learning.global_fit import GlobalFit, with_parts
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.local_model import Latent, LocalMarginals, LocalModel, reach
+from postlin.learning.local_model import Latent, LocalMarginals, LocalModel
 from postlin.learning.local_search import logger
 from postlin.learning.local_training import Learned
 from postlin.learning.training import shown_log
@@ -100,6 +100,7 @@ class Neighbourhood:
     base: LocalModel  # without a global part
     whole: GlobalFit | None
     k: int
+    total: int  # the rows whose labels a prediction knows, the k neighbours included
     seed: int
     n_jobs: int | None
     verbose: int
@@ -169,8 +170,8 @@ class Neighbourhood:
 
     def _look(self) -> tuple[MarginalLook, int, int]:
         """A look, the number of rows around a query that it takes, and that of queries of a block."""
-        total = reach(self.k)
-        return MarginalLook(self.model, self.at, self.k), total, self.model.width(self.k, total)
+        width = self.model.width(self.k, self.total)
+        return MarginalLook(self.model, self.at, self.k), self.total, width
 
     @property
     def on_cluster(self) -> bool:
@@ -287,8 +288,8 @@ class LocalFit(BinaryFit):
     @property
     @override
     def kind(self) -> str:
-        near = f"{self.k} neighbours"
-        whole = self.near.whole
+        k, total, whole = self.k, min(self.near.total, self.n_rows), self.near.whole
+        near = f"{k} neighbours" if k == total else f"{k} neighbours, labels of {total} rows"
         return near if whole is None else f"{near} and {len(whole.Z)} inducing points"
 
     @property

@@ -114,7 +114,7 @@ def fit_local(plan: Plan, near: Near, rng: np.random.RandomState, before: Sequen
         task = _task(plan, starts, seed, memo, is_warm=bool(before))
         learned = Learner(replace(base, place=near.place), around, _passes(data), task).run()
     best = learned.variant
-    how = learned.k, seed, near.n_jobs, plan.verbose, near.place
+    how = learned.k, learned.total, seed, near.n_jobs, plan.verbose, near.place
     shared = Neighbourhood(near.rows, best.at, base, best.whole, *how, _around=best.rows)
     fits = [LocalFit(name, t, shared, learned, plan.deviations) for t, name in enumerate(names)]
     shared.fits = fits
