@@ -79,7 +79,8 @@ class Hyperparameters:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy finds again what is cached."""
-        return {"kernel": self.kernel, "likelihood": self.likelihood}
+        cached = "_slots", "_theta", "_bounds", "n_logarithms", "kernel_parameters"
+        return {name: value for name, value in vars(self).items() if name not in cached}
 
     @cached_property
     def _slots(self) -> list[Slot] | None:

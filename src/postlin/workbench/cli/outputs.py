@@ -1,6 +1,7 @@
 """What the command line gives a person: tables in the terminal, and files."""
 
 import json
+import os
 import re
 import sys
 import tempfile
@@ -109,7 +110,7 @@ def save_model(model: Pipeline, path: Path) -> Path:
 def check_folder(path: Path, what: str, *inputs: Path | str) -> None:
     """Raise ``BadInputError`` unless a file can be written in its folder, and is none of the inputs."""
     for other in map(Path, inputs):
-        if path.exists() and other.exists() and path.samefile(other):
+        if os.path.realpath(path) == os.path.realpath(other):
             raise BadInputError(
                 f"the {what} would replace {shortened(str(other))!r}, which is read: choose another "
                 "name."
