@@ -107,11 +107,12 @@ def minimise(
 ) -> Minimum:
     """Minimise from x, given the curvature there if it is known.
 
-    The first step goes towards the ``forecast``, if there is one, and changes no parameter by more than
-    ``reach`` if the curvature is known. Where values are inexact, ``again`` recomputes the one at the
-    best point: if that is too low by error, no other point would ever seem better; ``value_at`` is the
-    exact objective without its slope. A parameter that has reached its ``soft`` upper bound goes on
-    only if it is worth it: a value that falls slowly would take many steps for little.
+    The first step goes towards the ``forecast``, if there is one; without one it changes no parameter
+    by more than ``reach`` if the curvature is known. Where values are inexact, ``again`` recomputes the
+    one at the best point: if that is too low by error, no other point would ever seem better;
+    ``value_at`` is the exact objective without its slope. A parameter that has reached its ``soft``
+    upper bound goes on only if it is worth it: a value that falls slowly would take many steps for
+    little.
     """
     low, top = bounds.T
     x = np.clip(np.array(x, float), low, top)
@@ -125,7 +126,7 @@ def minimise(
         high = np.minimum(top, np.where(x < soft, soft, np.where(slope < -_FALLING, np.inf, x)))
         free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
         near, far = np.maximum(low - x, -radius), np.minimum(high - x, radius)
-        step = _step(model, slope, free, near, far) if there is None else _towards(there - x, radius)
+        step = _step(model, slope, free, near, far) if there is None else _towards(there - x)
         there = None
         # the gain that the model predicts
         promised = -float(slope @ step) - (0.0 if model is None else 0.5 * float(step @ model @ step))
@@ -195,9 +196,9 @@ def _step(model: Array | None, slope: Array, free: np.ndarray, low: Array, high:
     return step
 
 
-def _towards(way: Array, radius: float) -> Array:
+def _towards(way: Array) -> Array:
     """The way, or its first part: a forecast that is far away knows the direction, not the distance."""
-    return way * min(1.0, radius / max(float(np.abs(way).max()), _SHORTEST))
+    return way * min(1.0, _LONGEST / max(float(np.abs(way).max()), _SHORTEST))
 
 
 def _within(x: Array, low: Array, high: Array) -> Array:
