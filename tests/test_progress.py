@@ -422,3 +422,15 @@ def test_ctrl_c_saves_the_best_so_far_and_says_how_to_go_on(tmp_path):
     assert more.exit_code == 0, more.output
     one, other = (load(tmp_path / name)[-1] for name in ("model.postlin", "b"))
     assert other.log_marginal_likelihood_value_ > one.log_marginal_likelihood_value_
+
+
+def test_what_a_killed_evaluation_has_left_is_removed(tmp_path):
+    new = lambda: Board([], lambda task: 1.0, str, folder=tmp_path / "out")  # noqa: E731
+    killed = new()
+    killed._folder._finalizer.detach()  # it is not removed when the object is
+    (left,) = (tmp_path / "out").iterdir()
+    (left / "0").write_text("[]")
+    board = new()
+    assert not left.exists()
+    board.close()
+    assert not list((tmp_path / "out").iterdir())

@@ -158,7 +158,7 @@ def _run(
 ) -> tuple[Results, dict[Cell, Summary], list[str]]:
     """Run the folds that the folder does not hold yet, summarise all of them, and say which failed."""
     store = Store(out / _STORE if out else None)
-    folds = Folds(data, jobs)
+    folds = Folds(data, jobs, out)
     try:
         with folds.shown(what) as report:
             results = run(data, tasks, store, jobs=jobs, dask=dask, report=report, board=folds.make)

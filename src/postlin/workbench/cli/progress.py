@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich import progress as bars
 from rich.markup import escape
@@ -52,14 +53,15 @@ def fitting(what: str, expected: float | None = None) -> Iterator[Progress]:
 class Folds:
     """The progress of an evaluation, whose board is made once it is known which folds are left."""
 
-    def __init__(self, data: dict[str, Data], jobs: int) -> None:
-        self._data, self._jobs = data, jobs
+    def __init__(self, data: dict[str, Data], jobs: int, out: Path | None) -> None:
+        self._data, self._jobs, self._out = data, jobs, out
         self.board: Board | None = None
         self.done = self.total = 0
 
     def make(self, waiting: list[Task]) -> Board:
         """The board of folds that are to be computed."""
-        self.board = Board(waiting, seconds_of_folds(self._data), described, self._jobs)
+        expected = seconds_of_folds(self._data)
+        self.board = Board(waiting, expected, described, self._jobs, folder=self._out)
         return self.board
 
     def status(self) -> Status:

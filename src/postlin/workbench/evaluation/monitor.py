@@ -6,6 +6,7 @@ their results alone.
 """
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two reports of a fold.
 _EVERY = 1.0
+#: How the name of the folder begins.
+_NAME = "postlin-running-"
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,18 @@ class Board:
         describe: "Callable[[Task], str]",
         jobs: int = 1,
         clock: Callable[[], float] = time.monotonic,
+        folder: Path | None = None,
     ) -> None:
-        """``forecast`` says how many seconds a fold may take, ``describe`` what it is."""
-        self._folder = TemporaryDirectory(prefix="postlin-", ignore_cleanup_errors=True)
+        """``forecast`` says how many seconds a fold may take, ``describe`` what it is.
+
+        Folds report in ``folder``, or where temporary files are. What a killed run has left in the
+        folder is removed.
+        """
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            for left in folder.glob(f"{_NAME}*"):
+                shutil.rmtree(left, ignore_errors=True)
+        self._folder = TemporaryDirectory(prefix=_NAME, dir=folder, ignore_cleanup_errors=True)
         self.total, self._jobs, self._describe, self._clock = len(folds), jobs, describe, clock
         self._began = clock()
         self._expected = {fold: forecast(fold) for fold in folds}
