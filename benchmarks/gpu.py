@@ -1,11 +1,12 @@
-"""Inference on a GPU, exact and with inducing points: time, memory, and agreement with the CPU.
+"""Inference on a GPU: time, memory, and agreement with the CPU.
 
 Needs NumPy, SciPy, scikit-learn and PyTorch with CUDA; CuPy is tried where it is installed.
 
     python benchmarks/gpu.py --out gpu.md                  # everything
     python benchmarks/gpu.py --sizes 8000 --parts race     # one part
 
-The parts about inducing points are in inducing.py. The data of the others are those of all benchmarks
+The parts about inducing points are in inducing.py, those about neighbours and the joint softmax in
+gpufits.py. The data of the others are those of all benchmarks
 (d = 8), the kernel is the paper's, with σ² = 30 and ℓ = 3.7 for evaluations. Every part prints as it goes, and one that fails does not stop the others.
 """
 
@@ -21,6 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
+import gpufits
 import inducing
 import numpy as np
 import scipy
@@ -50,7 +52,7 @@ class Report:
     def __init__(self, path):
         self.path, self.lines = (
             path,
-            ["# Exact inference on a GPU", "", "`benchmarks/gpu.py` writes this page."],
+            ["# postlin on a GPU", "", "`benchmarks/gpu.py` writes this page."],
         )
 
     def say(self, line=""):
@@ -268,8 +270,10 @@ TITLES = {
     "evaluations": "Evidence with gradient, and predictions",
     "whole_fit": "A fit with hyperparameters",
     **inducing.TITLES,
+    **gpufits.TITLES,
 }
-PARTS = (machine, agreement, with_cupy, race, evaluations, whole_fit, *inducing.PARTS)
+WITH_ROWS = (*gpufits.PARTS, *inducing.PARTS)
+PARTS = (machine, *WITH_ROWS, agreement, with_cupy, race, evaluations, whole_fit)
 
 
 def main():
@@ -290,7 +294,7 @@ def main():
             continue
         report.say(f"\n## {TITLES[part.__name__]}\n")
         try:
-            part(report, device, options if part in inducing.PARTS else options.sizes)
+            part(report, device, options if part in WITH_ROWS else options.sizes)
         except Exception:
             traceback.print_exc()
             report.say(f"FAILED: {traceback.format_exc().splitlines()[-1]}")

@@ -25,11 +25,15 @@ KERNEL = ConstantKernel(5.0) * Matern([1.0, 2.0, 0.7], nu=0.5) + WhiteKernel(0.1
 
 def test_functions_are_those_of_numpy_and_scipy():
     torch = pytest.importorskip("torch")
-    x = np.concatenate([-np.geomspace(1e3, 1e-3, 40), [0.0], np.geomspace(1e-3, 20.0, 40)])
+    x = np.concatenate([-np.geomspace(1e3, 1e-3, 40), [0.0], np.geomspace(1e-3, 1e3, 60)])
+    x = np.concatenate([x, [np.inf, -np.inf, 1e200, -1e200, np.nan]])
     there, f = torch.asarray(x), functions(torch.asarray(x))
     for name in ("erf", "erfcx", "expit", "log_expit", "log_ndtr", "ndtr"):
         expected = getattr(special, name)(x)
-        np.testing.assert_allclose(getattr(f, name)(there), expected, rtol=1e-13, err_msg=name)
+        np.testing.assert_allclose(getattr(f, name)(there), expected, 1e-13, 1e-300, err_msg=name)
+    ordinary = there[there.abs() <= 20.0]
+    np.testing.assert_allclose(f.scaled_erfc(ordinary), special.erfcx(ordinary.numpy()), rtol=1e-13)
+    np.testing.assert_array_equal(f.isfinite(there), np.isfinite(x))
     np.testing.assert_array_equal(f.clip(there, -1.0, 2.0), np.clip(x, -1.0, 2.0))
     np.testing.assert_array_equal(f.minimum(there, -there), -np.abs(x))
     assert f.rows([[there, there], [there, there]]).shape == (2, 2, len(x))

@@ -194,7 +194,9 @@ class Jacobian(ABC):
     def solve(self, right: Array, *, time: float, rtol: float) -> Array:
         """((1 + 1/time) I − J)⁻¹ right: a Newton step, or an implicit step of pseudo-time."""
         diagonal = 1.0 + 1.0 / time
-        return gmres(lambda x: diagonal * x - self.apply(x), right, rtol=rtol, dimension=self.krylov)[0]
+        step: Array
+        step, _ = gmres(lambda x: diagonal * x - self.apply(x), right, rtol=rtol, dimension=self.krylov)
+        return step
 
     def solve_transposed(self, right: Array, *, rtol: float) -> tuple[Array, bool]:
         """(I − Jᵀ)⁻¹ right, and whether the tolerance was reached."""

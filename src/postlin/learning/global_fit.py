@@ -14,6 +14,7 @@ from postlin.learning.global_part import GlobalPart
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.local_model import LocalModel
 from postlin.learning.sparse_model import MAX_PASSES, SparseModel
+from postlin.linalg.arrays import HOST, Place
 from postlin.linalg.threads import threads
 from postlin.streaming.engines import Threads
 from postlin.streaming.surroundings import Queries
@@ -50,10 +51,10 @@ def with_parts(model: LocalModel, at: Hyperparameters, whole: GlobalFit, n: int)
     return replace(model, parts=tuple(parts))
 
 
-def sparse_model(model: LocalModel, Z: Array, rows: Rows) -> SparseModel:
+def sparse_model(model: LocalModel, Z: Array, rows: Rows, place: Place = HOST) -> SparseModel:
     """Inference with inducing points on the rows of a problem, by the method of the local problems."""
     method = model.rule, model.tol, MAX_PASSES, model.fold_noise, model.prior_mean
-    return SparseModel(rows, Z, *method)
+    return SparseModel(rows, Z, *method, place=place)
 
 
 def problem_of(rows: Queries, sign: Array) -> ArrayRows:
@@ -78,6 +79,7 @@ def fitted(
     to if their number is left open, else all rows are.
     """
     lengths, members = metric(at.kernel, sample.X.shape[1]), None
+    place = model.place if model.place.has_memory else HOST
     if isinstance(asked, str):
         asked = max(1, min(_POINTS, n // 20, len(np.unique(sample.X, axis=0))))
         members = sample.number if len(sample) < n else None
@@ -88,7 +90,7 @@ def fitted(
     states, remarks = [], []
     for sign in model.signs:
         rows = passes(sign) if members is None else problem_of(sample, sign)
-        sparse = sparse_model(model, Z, rows)
+        sparse = sparse_model(model, Z, rows, place)
         sparse.check(at.kernel)
         found = sparse.infer(at)
         if not found.converged:

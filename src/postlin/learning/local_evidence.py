@@ -3,7 +3,9 @@
 A search by the leave-one-out score of neighbours begins there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,6 +25,8 @@ from postlin.rules.weights import UNIT, Observations
 from postlin.schedules import Parallel
 from postlin.streaming.surroundings import Surroundings
 
+Result = TypeVar("Result")
+
 #: Rows whose evidence is maximised, if there is one problem; its tolerance.
 _ROWS, _TOL = 1000, 1e-6
 #: The same with inducing points, and the number of these.
@@ -35,11 +39,21 @@ class Evidence:
     def __init__(self, model: LocalModel, rows: Surroundings, task: Task) -> None:
         self.model, self.rows, self.task = model, rows, task
 
-    def maximum(self, start: Hyperparameters) -> Hyperparameters:
-        """Where exact evidence is largest; the start where the kernel's matrix has no root there."""
+    def maximum(
+        self, start: Hyperparameters, meanwhile: Callable[[], Result]
+    ) -> tuple[Hyperparameters, Result]:
+        """Where exact evidence is largest, or the start where the kernel's matrix has no root there.
+
+        This keeps the processor busy. A device does ``meanwhile`` what is returned second: its first
+        call takes seconds, in which it loads its kernels.
+        """
         models = self._exact_models()
         with blas_threads(_ROWS):
-            return self._maximum(models, start, look_around=True)
+            if not self.model.place.has_memory:
+                return self._maximum(models, start, look_around=True), meanwhile()
+            with ThreadPoolExecutor(1) as pool:
+                other = pool.submit(meanwhile)
+                return self._maximum(models, start, look_around=True), other.result()
 
     def sparse_maximum(self, start: Hyperparameters) -> Hyperparameters:
         """The same for thousands of rows with inducing points."""

@@ -142,8 +142,7 @@ class LocalModel:
 
     def most(self, k: int, total: int) -> int:
         """The number of problems that are in memory at a time."""
-        there = not self.place.is_host
-        return most_given(total, there=there) if total > k else most_problems(k, there=there)
+        return most_given(total, self.place) if total > k else most_problems(k, self.place)
 
     def marginals(
         self, at: Hyperparameters, near: Neighbourhoods, queries: Queries, k: int

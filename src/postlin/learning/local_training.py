@@ -180,8 +180,8 @@ class Learner:
         """The better of the start and of the parameters that maximise the evidence of some rows."""
         if not self.task.evidence:
             return start.theta
-        found = self.evidence.maximum(start)
-        scores = [self._held(at, self._learning).mean for at in (start, found)]
+        found, first = self.evidence.maximum(start, meanwhile=lambda: self._held(start, self._learning))
+        scores = [first.mean, self._held(found, self._learning).mean]
         self._say(
             f"{label}score {scores[0]:.5f} at the start, {scores[1]:.5f} where the evidence is largest",
             start,

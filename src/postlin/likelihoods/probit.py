@@ -27,6 +27,12 @@ def mills_ratio(z: Array) -> Array:
     return ratio
 
 
+def _mills_ratio_inside(z: Array) -> Array:
+    """The same for −TAIL ≤ z ≤ FLAT."""
+    ratio: Array = SQRT_HALF_PI * functions(z).scaled_erfc(-z / SQRT_2)
+    return ratio
+
+
 def derivatives(z: Array, slope: Array) -> Iterator[Array]:
     """Yield λ', λ'' and λ''' at z, given λ = ``slope`` with λ' = −λ(z + λ)."""
     excess = z + slope
@@ -45,23 +51,32 @@ def _tail_coefficients(terms: int) -> Array:
     return c
 
 
-_TAIL_COEFFICIENTS = _tail_coefficients(16)
+def _tail_derivatives(orders: int) -> Array:
+    """The coefficients of w and its first derivatives by −a, one row each, beside powers of 1/a."""
+    c = _tail_coefficients(16)
+    rows = [c]
+    for order in range(1, orders + 1):
+        c = c * np.arange(order, order + 2 * len(c), 2)
+        rows.append(c)
+    return np.array(rows)
+
+
+_TAIL_DERIVATIVES = _tail_derivatives(3)
 
 
 def tail_derivatives(z: Array) -> Iterator[Array]:
-    """Yield λ', λ'' and λ''' for λ = φ/Φ at z < −TAIL."""
+    """Yield λ = φ/Φ, λ', λ'' and λ''' at z < −TAIL."""
     a = functions(z).minimum(-z, _INFINITE)
-    inverse_square = 1.0 / a**2
-    factors = _TAIL_COEFFICIENTS
-    for order, limit in ((1, -1.0), (2, 0.0), (3, 0.0)):  # λ = a + w, and d/dz = −d/da
-        factors = factors * np.arange(order, order + 2 * len(factors), 2)
-        yield limit + _polynomial(inverse_square, factors) / a ** (order + 1)
+    series = _polynomials(1.0 / a**2, _TAIL_DERIVATIVES)
+    for order, limit in enumerate((-z, -1.0, 0.0, 0.0)):  # λ = a + w, and d/dz = −d/da
+        yield limit + series[order, ...] / a ** (order + 1)
 
 
-def _polynomial(x: Array, coefficients: Array) -> Array:
-    """Σ cₖ xᵏ; NumPy's function for it is for NumPy's arrays."""
-    *others, last = coefficients.tolist()
-    value: Array = last + 0.0 * x
+def _polynomials(x: Array, coefficients: Array) -> Array:
+    """Σ cₖ xᵏ for each row c of coefficients; NumPy's function for it is for NumPy's arrays."""
+    by_power = functions(x).give(coefficients.reshape(*coefficients.shape, *[1] * x.ndim), x)
+    value: Array
+    *others, value = (by_power[:, k, ...] for k in range(coefficients.shape[1]))
     for c in reversed(others):
         value = c + value * x
     return value
@@ -123,12 +138,11 @@ def _log_ndtr_derivatives(z: Array, r: Array, order: int) -> list[Array]:
     """The first ``order`` derivatives of log Φ(m/r) in m, at z = m/r."""
     f = functions(z)
     inside = f.clip(z, -TAIL, FLAT)
-    slope = 1.0 / mills_ratio(inside)
+    slope = 1.0 / _mills_ratio_inside(inside)
     parts = [slope, *islice(derivatives(inside, slope), order - 1)]
     tail = z < -TAIL
     if f.any(tail):
-        beyond = f.where(tail, z, -TAIL)
-        series = 1.0 / mills_ratio(beyond), *islice(tail_derivatives(beyond), order - 1)
+        series = islice(tail_derivatives(f.where(tail, z, -TAIL)), order)
         parts = [f.where(tail, s, p) for s, p in zip(series, parts, strict=True)]
     scales = accumulate(repeat(1.0 / r, order), mul)
     return [part * scale for part, scale in zip(parts, scales, strict=True)]

@@ -15,7 +15,7 @@ an axis of nodes is kept: on a device, where one is used, only the sums leave it
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.linalg import helmert
@@ -26,6 +26,8 @@ from postlin._typing import Array, cached_property
 from postlin.likelihoods.quadrature import trapezoid
 from postlin.linalg.arrays import HOST, Matrix, Place, on_host
 from postlin.linalg.threads import in_batches, slices
+
+Result = TypeVar("Result")
 
 #: The number of nodes in one dimension.
 _LINE = 160
@@ -141,29 +143,36 @@ class AtNodes:
 _ENTRIES = 2**25
 
 
-def over_points(
-    mean: Array,
-    root: Array,
-    nodes: Nodes,
-    of: Callable[[AtNodes, slice], tuple[Matrix, ...]],
-    width: int = 1,
-) -> list[Array]:
-    """The arrays that ``of`` makes from softmax at the nodes, a few points at a time, joined in NumPy.
+def at_points(
+    mean: Array, root: Array, nodes: Nodes, of: Callable[[AtNodes, slice], Result], width: int = 1
+) -> list[Result]:
+    """What ``of`` makes from softmax at the nodes, a few points at a time.
 
     The points have means (n, D) and lower triangular roots L (n, D, D). ``of`` is given softmax and the
     slice of the points, and needs ``width`` numbers for each point, class and node.
     """
 
-    def work(part: slice) -> tuple[Array, ...]:
-        found = of(AtNodes(mean[part], root[part], nodes), part)
-        return tuple(np.asarray(on_host(array)) for array in found)
+    def work(part: slice) -> Result:
+        return of(AtNodes(mean[part], root[part], nodes), part)
 
     entries = width * len(nodes.H) * len(nodes.z)
     if nodes.place.is_host:
-        parts = in_batches(work, len(mean), entries)
-    else:
-        parts = [work(part) for part in slices(len(mean), max(1, _ENTRIES // entries))]
-    return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+        return in_batches(work, len(mean), entries)
+    return [work(part) for part in slices(len(mean), max(1, _ENTRIES // entries))]
+
+
+def over_points(
+    mean: Array,
+    root: Array,
+    nodes: Nodes,
+    of: Callable[[AtNodes, slice], tuple[Matrix, ...]],
+) -> list[Array]:
+    """The arrays that ``of`` makes, as ``at_points`` has it, each joined in NumPy's memory."""
+    parts = at_points(mean, root, nodes, of)
+    return [
+        np.concatenate([np.asarray(on_host(array)) for array in arrays])
+        for arrays in zip(*parts, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,23 @@ def root_of(matrices: Array) -> Array:
     return np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
 
 
+def clipped(matrices: Array, low: float, high: float = np.inf) -> Array:
+    """Symmetric matrices with eigenvalues below ``low`` raised to it, and those above ``high`` lowered.
+
+    Cholesky factors show in a tenth of the time of the eigenvalues that there is nothing to do.
+    """
+    if np.sqrt(np.sum(matrices**2, axis=(1, 2)).max(initial=0.0)) <= high:
+        try:
+            np.linalg.cholesky(matrices - low * np.eye(matrices.shape[1]))
+        except np.linalg.LinAlgError:
+            pass
+        else:
+            return matrices
+    values, vectors = np.linalg.eigh(matrices)
+    found: Array = (vectors * np.clip(values, low, high)[:, None, :]) @ transposed(vectors)
+    return found
+
+
 def times(matrices: Array, vectors: Array) -> Array:
     """The product of every matrix with its vector."""
     product: Array = (matrices @ vectors[:, :, None])[:, :, 0]

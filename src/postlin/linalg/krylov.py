@@ -7,16 +7,18 @@ from scipy.linalg import blas, lapack
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
 from postlin._typing import Array
+from postlin.linalg.arrays import Matrix, norm, on_host, place_of
 
 #: A direction that keeps less than this part of its length is orthogonalised a second time.
 _LITTLE = 0.1
 
 
 def gmres(
-    product: Callable[[Array], Array], right: Array, *, rtol: float, dimension: int
-) -> tuple[Array, bool]:
+    product: Callable[[Matrix], Matrix], right: Matrix, *, rtol: float, dimension: int
+) -> tuple[Matrix, bool]:
     """Solve A x = right, where ``product`` maps x to A x: return x and whether it is accurate enough.
 
+    Vectors stay where the right-hand side is; a product may return an array that it no longer needs.
     The search starts from zero and ends when the residual is ``rtol`` times the right-hand side, or
     when the Krylov space has the given ``dimension``.
 
@@ -25,26 +27,27 @@ def gmres(
     along u is the residual. With u₀ = 1 every column of H gives one more entry of u, and the residual
     is 1/|u|.
     """
-    size = float(blas.dnrm2(right))
-    dimension = min(dimension, len(right))
+    size, place = _length(right), place_of(right)
+    dimension = min(dimension, right.shape[0])
     if size == 0.0:
-        return np.zeros_like(right), True
-    basis = np.empty((dimension + 1, len(right)))
-    np.divide(right, size, out=basis[0])
+        return right * 0.0, True
+    shape = dimension + 1, right.shape[0]
+    basis: Matrix = np.empty(shape) if place.is_host else place.zeros(*shape)
+    basis[0, :] = right / size
     H = np.zeros((dimension + 1, dimension), order="F")
     u = np.zeros(dimension + 1)
     u[0] = square = 1.0
     for k in range(dimension):
-        new = product(basis[k])
-        known, column = basis[: k + 1], H[: k + 1, k]
-        np.matmul(known, new, out=column)
-        new -= column @ known
-        length = float(blas.dnrm2(new))
+        new, known = product(basis[k, :]), basis[: k + 1, :]
+        along = known @ new
+        new -= along @ known
+        length, column = _length(new), H[: k + 1, k]
+        column[:] = on_host(along)
         if length * length < _LITTLE**2 * float(column @ column):
             again = known @ new
             new -= again @ known
-            column += again
-            length = float(blas.dnrm2(new))
+            column += on_host(again)
+            length = _length(new)
         H[k + 1, k] = length
         reached = float(u[: k + 1] @ column)
         if length == 0.0:  # A maps the space to itself: it holds the solution if there is one
@@ -53,18 +56,23 @@ def gmres(
         square += last * last  # this may overflow to infinity; the residual is then zero
         if square * rtol**2 >= 1.0:
             return _combine(H, size, basis, k + 1), True
-        np.divide(new, length, out=basis[k + 1])
+        basis[k + 1, :] = new / length
     return _combine(H, size, basis, dimension), False
 
 
-def _combine(H: Array, size: float, basis: Array, k: int) -> Array:
+def _length(vector: Matrix) -> float:
+    """The Euclidean length of a vector."""
+    return float(blas.dnrm2(vector)) if isinstance(vector, np.ndarray) else norm(vector)
+
+
+def _combine(H: Array, size: float, basis: Matrix, k: int) -> Matrix:
     """The combination of the first k directions whose image is closest to the right-hand side."""
     if k == 0:
-        return np.zeros(basis.shape[1])
+        return basis[0, :] * 0.0
     right = np.zeros(k + 1)
     right[0] = size
     _, weights, _ = lapack.dgels(H[: k + 1, :k], right)
-    return np.asarray(weights[:k] @ basis[:k], float)
+    return place_of(basis).give(np.ascontiguousarray(weights[:k])) @ basis[:k, :]
 
 
 def spectral_radius(product: Callable[[Array], Array], start: Array) -> float:

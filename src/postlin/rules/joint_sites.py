@@ -20,9 +20,11 @@ import numpy as np
 from scipy.special import softmax
 
 from postlin._typing import Array, cached_property, override
-from postlin.likelihoods.softmax import AtNodes, Nodes, SoftmaxMoments, over_points
-from postlin.linalg.arrays import on_host
-from postlin.linalg.blocks import inverted, outer, symmetric, times, transposed
+from postlin.likelihoods.softmax import AtNodes, Nodes, SoftmaxMoments, at_points
+from postlin.linalg.arrays import Matrix, on_host
+from postlin.linalg.blocks import inverted, outer, symmetric
+from postlin.linalg.functions import functions
+from postlin.linalg.stacks import part_of, shaped, times, transposed
 from postlin.rules.sites import Sites
 
 
@@ -107,53 +109,71 @@ class ByRegression(JointProposal):
         return cls(view, symmetric(solved @ moments.explained), pull, moments, solved, nodes, y)
 
     @cached_property
-    def _local(self) -> Array:
-        """(q, P) of the sites from (b, E) of the marginals: packed matrices (n, M, M)."""
+    def _local(self) -> Matrix:
+        """(q, P) of the sites from (b, E) of the marginals: packed matrices (n, M, M).
+
+        They are where softmax is computed at the nodes.
+        """
         mean, root, *_ = self.view
-        D = mean.shape[1]
-        rows, columns = np.tril_indices(D + 1)
+        D, place = mean.shape[1], self.nodes.place
+        products, source, factors = _directions(D)
         extended = np.concatenate([np.ones((len(self.nodes.z), 1)), self.nodes.z], axis=1)
-        products = extended[:, rows] * extended[:, columns]
-        place = np.empty((D + 1, D + 1), dtype=int)  # the index of each product
-        place[rows, columns] = place[columns, rows] = np.arange(len(rows))
+        of_nodes = extended[:, products[0]] * extended[:, products[1]]
+        chosen, weights = place.give(source), place.give(factors)
 
-        def of(at: AtNodes, part: slice) -> tuple[Array]:
-            responses = np.asarray(on_host(at.responses(products)))
-            return (self._through_sites(_by_direction(responses, place), part),)
+        def of(at: AtNodes, part: slice) -> Matrix:
+            found = at.responses(of_nodes)
+            b, C = found.shape[:2]
+            by_direction = part_of(shaped(found, b, C, -1), chosen, axis=2)
+            return self._through_sites(shaped(by_direction, b, C, D + 1, -1) * weights, part)
 
-        return over_points(mean, root, self.nodes, of, width=D)[0]
+        parts = at_points(mean, root, self.nodes, of, width=D)
+        return functions(parts[0]).concat(parts)
 
-    def _through_sites(self, by_direction: Array, part: slice) -> Array:
-        """From changes of p̄ and G through A to those of the sites, for all directions together."""
-        p, G, N = self.moments.mean[part], self.moments.slopes[part], self.solved[part]
-        X, pull, y = self.scaled_tau[part], self.pull[part], self.y[part]
+    def _through_sites(self, by_direction: Matrix, part: slice) -> Matrix:
+        """From changes of p̄ and G through A to those of the sites, for all directions together.
+
+        ``by_direction`` holds (d log p̄_c, d(p̄_c G_c)/p̄_c) for every packed direction, (b, C, D + 1,
+        directions).
+        """
+        give = self.nodes.place.give
+        moments = self.moments.mean, self.moments.slopes, self.solved
+        p, G, N = (give(values[part]) for values in moments)
+        X, pull = give(self.scaled_tau[part]), give(self.pull[part])
         b, C, D = G.shape
-        d_log, d_slopes = by_direction[:, :, 0], by_direction[:, :, 1:]
-        d_slopes = d_slopes - G[:, :, :, None] * d_log[:, :, None]
+        d_log, d_slopes = by_direction[:, :, 0, :], by_direction[:, :, 1:, :]
+        d_slopes = d_slopes - G[:, :, :, None] * d_log[:, :, None, :]
         size = d_log.shape[2]
-        mixed = d_slopes + 0.5 * G[:, :, :, None] * d_log[:, :, None]
-        half = transposed(p[:, :, None] * G) @ mixed.reshape(b, C, D * size)
-        half = half.reshape(b, D, D, size)
-        d_explained = half + np.swapaxes(half, 1, 2)
-        stretch = _stretches(D).reshape(D, D * size)
-        turn = (X @ stretch).reshape(b, D, D, size)
-        flat = d_explained.reshape(b, D, D * size)
-        left = np.swapaxes((N @ flat).reshape(b, D, D, size), 1, 2).reshape(b, D, D * size)
-        P = (N @ left).reshape(b, D, D, size) - turn - np.swapaxes(turn, 1, 2)
-        along = (pull[:, None] @ flat).reshape(b, D, size)
-        q = N @ (along + d_slopes[np.arange(b), y])
-        q -= (pull @ stretch).reshape(b, D, size)
+        mixed = d_slopes + 0.5 * G[:, :, :, None] * d_log[:, :, None, :]
+        half = transposed(p[:, :, None] * G) @ shaped(mixed, b, C, D * size)
+        d_explained = shaped(half, b, D, D, size)
+        flat = shaped(d_explained + _swapped(d_explained), b, D, D * size)
+        stretch = give(_stretches(D).reshape(D, D * size))
+        turn = shaped(X @ stretch, b, D, D, size)
+        left = shaped(_swapped(shaped(N @ flat, b, D, D, size)), b, D, D * size)
+        P = shaped(N @ left, b, D, D, size) - turn - _swapped(turn)
+        own = give(np.arange(b) * C + self.y[part])
+        along = shaped(pull[:, None, :] @ flat, b, D, size)
+        q = N @ (along + part_of(shaped(d_slopes, b * C, D, size), own))
+        q -= shaped(pull @ stretch, b, D, size)
         q[:, :, :D] += X
-        return packed(q, P)
+        rows, columns, counts, _ = _triangle(D)
+        triangle = part_of(shaped(P, b, D * D, size), give(rows * D + columns), axis=1)
+        return functions(q).concat([q, triangle * give(counts[:, None])], axis=1)
 
     @override
     def change(self, b: Array, E: Array) -> tuple[Array, Array]:
-        q, P = unpacked(times(self._local, packed(b, E)), b.shape[1])
+        q, P = self._moved(self._local, packed(b, E))
         return P, q
 
     @override
     def pull_back(self, P: Array, q: Array) -> tuple[Array, Array]:
-        return unpacked(times(transposed(self._local), packed(q, P)), q.shape[1])
+        return self._moved(transposed(self._local), packed(q, P))
+
+    def _moved(self, local: Matrix, flat: Array) -> tuple[Array, Array]:
+        """Products with the matrices of all points."""
+        there = self.nodes.place.give(flat)
+        return unpacked(np.asarray(on_host(times(local, there))), self.view.mean.shape[1])
 
 
 @dataclass(frozen=True)
@@ -198,10 +218,9 @@ def _triangle(D: int) -> tuple[np.ndarray, np.ndarray, Array, Array]:
 
 
 def packed(vector: Array, matrix: Array) -> Array:
-    """Vectors (n, D, ...) and symmetric matrices (n, D, D, ...) in one array."""
+    """Vectors (n, D) and symmetric matrices (n, D, D) in one array."""
     rows, columns, counts, _ = _triangle(vector.shape[1])
-    triangle = matrix[:, rows, columns] * counts.reshape(-1, *[1] * (vector.ndim - 2))
-    return np.concatenate([vector, triangle], axis=1)
+    return np.concatenate([vector, matrix[:, rows, columns] * counts], axis=1)
 
 
 def unpacked(flat: Array, D: int) -> tuple[Array, Array]:
@@ -221,10 +240,23 @@ def _stretches(D: int) -> Array:
     return stretch
 
 
-def _by_direction(responses: Array, place: np.ndarray) -> Array:
-    """(d log p̄_c, d(p̄_c G_c)/p̄_c) for every packed direction: (b, C, D + 1, directions)."""
-    D = responses.shape[2]
+@cache
+def _directions(D: int) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, Array]:
+    """Products of coordinates of (1, z), and how responses to them make changes by packed directions.
+
+    The first are the numbers of both coordinates of each product. Then come the entries of a point's
+    responses, (D, products), that make the D + 1 changes by each direction, and their factors.
+    """
+    one, other = np.tril_indices(D + 1)
+    place = np.empty((D + 1, D + 1), dtype=int)  # the number of each product
+    place[one, other] = place[other, one] = np.arange(len(one))
     rows, columns, _, halves = _triangle(D)
-    by_shift = responses[:, :, :, place[:, 0]]
-    by_stretch = responses[:, :, rows[:, None], place[columns + 1]] * halves[:, None]
-    return np.swapaxes(np.concatenate([by_shift, by_stretch], axis=2), 2, 3)
+    by_shift = np.arange(D)[:, None] * len(one) + place[:, 0]
+    by_stretch = rows[:, None] * len(one) + place[columns + 1]
+    source = np.concatenate([by_shift, by_stretch]).T
+    return (one, other), source.ravel(), np.concatenate([np.ones(D), halves])
+
+
+def _swapped(stack: Matrix) -> Matrix:
+    """The transposes of matrices (b, D, D) of vectors."""
+    return functions(stack).permute_dims(stack, (0, 2, 1, 3))

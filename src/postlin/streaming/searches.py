@@ -83,10 +83,16 @@ class Search(ABC):
 
 def _squared(queries: Array, values: Matrix, lengths: Array, place: Place) -> Matrix:
     """Σⱼ ((qⱼ − xⱼ)/ℓⱼ)², added in the order of the features: the same in any library and block."""
-    at, total = place.put(queries), place.zeros(*values.shape[:2])
-    for j, length in enumerate(lengths.tolist()):
-        part = (values[:, :, j] - at[:, j][:, None]) / length
-        total += part * part
+    total = place.zeros(*values.shape[:2])
+    if place.is_host:  # feature by feature, in little memory
+        for j, length in enumerate(lengths.tolist()):
+            part = (values[:, :, j] - queries[:, j][:, None]) / length
+            total += part * part
+        return total
+    parts = (values - place.put(queries)[:, None, :]) / place.put(lengths)
+    parts *= parts
+    for j in range(len(lengths)):
+        total += parts[:, :, j]
     return total
 
 

@@ -10,7 +10,7 @@ from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.contract import LEAST, MEAN_ACCURACY, Iterate, Jacobian, Problem, Step
 from postlin.inference.joint.posterior import JointPosterior, JointPrior
 from postlin.likelihoods.softmax import Nodes
-from postlin.linalg.blocks import inverted, root_of, symmetric, times, transposed
+from postlin.linalg.blocks import clipped, inverted, root_of, symmetric, times, transposed
 from postlin.linalg.krylov import gmres
 from postlin.rules.joint import JointRule
 from postlin.rules.joint_sites import JointProposal, JointView
@@ -149,9 +149,7 @@ class JointIterate(Iterate):
         """The sites after a step in the residual's units; precisions stay positive semi-definite."""
         m, L, tau, nu = self.view
         P, q = self.split(step)
-        values, vectors = np.linalg.eigh(symmetric(self.scaled_tau + P))
-        scaled = (vectors * np.maximum(values, 0.0)[:, None, :]) @ transposed(vectors)
-        inverse = np.linalg.inv(L)
+        scaled, inverse = clipped(symmetric(self.scaled_tau + P), 0.0), np.linalg.inv(L)
         up = transposed(inverse)
         new = symmetric(up @ scaled @ inverse)
         return Sites(new, nu + times(up, q) + times(new - tau, m))
@@ -229,10 +227,8 @@ class JointMap(Jacobian):
             return (x + times(P, self.times(x))).ravel()
 
         pull, _ = gmres(product, q.ravel(), rtol=MEAN_ACCURACY, dimension=self.krylov)
-        growth, vectors = np.linalg.eigh(np.eye(q.shape[1]) + self.sandwich(P))
-        shrunk = 1.0 / np.clip(growth, LEAST, 1.0 / LEAST)[:, None, :]
-        variance = (vectors * shrunk) @ transposed(vectors)
-        return self.times(pull.reshape(q.shape)), symmetric(variance)
+        growth = clipped(np.eye(q.shape[1]) + self.sandwich(P), LEAST, 1.0 / LEAST)
+        return self.times(pull.reshape(q.shape)), symmetric(inverted(growth))
 
     def _ahead(self, step: Array) -> JointIterate | None:
         """What is predicted for the end of a step; None where the rule proposes nothing there.

@@ -17,23 +17,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from postlin.inference.local.problems import LocalProblems
+from postlin.inference.local.problems import LocalProblems, most_entries
 from postlin.inference.local.solver import solve
-from postlin.linalg.arrays import Matrix
+from postlin.linalg.arrays import Matrix, Place
 from postlin.linalg.functions import functions
 from postlin.linalg.stacks import entries, part_of, roots, solve_each, times, transposed
 from postlin.linalg.threads import slices
 from postlin.rules.sites import Sites
 
-#: The number of entries of all matrices, of which a problem has about three, as in ``problems``.
-_ENTRIES, _ENTRIES_THERE = 6 * 2**20, 2**27
 #: The rows of a group: with 16, 32 or 64 the probabilities differ by less than .001, and time grows.
 _GROUP = 16
 
 
-def most_given(total: int, *, there: bool = False) -> int:
-    """The number of problems of so many rows that are in memory at a time, on the CPU or a device."""
-    return max(1, (_ENTRIES_THERE if there else _ENTRIES) // (3 * (total + 1) ** 2))
+def most_given(total: int, place: Place) -> int:
+    """The number of problems of so many rows, of about three matrices, that are in memory at a time."""
+    return max(1, most_entries(place) // (3 * (total + 1) ** 2))
 
 
 def given_distant(problems: LocalProblems, k: int, sites: Sites) -> LocalProblems:

@@ -36,9 +36,10 @@ from postlin.rules.binary import Rule
 from postlin.rules.sites import Proposal, Sites, SiteView
 from postlin.rules.weights import UNIT, Observations, Weights
 
-#: The number of entries of all matrices of a part of the problems: 48 MiB, on a device 1 GiB a thread.
+#: The number of entries of all matrices of a part of the problems: 48 MiB, on a device 8 GiB a thread
+#: or this part of what is free, since Python calls a device some thousand times for a part of any size.
 #: A problem has seven matrices of P² entries, and three of (2k)² for Newton's step.
-_ENTRIES, _ENTRIES_THERE = 6 * 2**20, 2**27
+_ENTRIES, _ENTRIES_THERE, _SHARE = 6 * 2**20, 2**30, 1 / 8
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,20 @@ class LocalProblems:
             with np.errstate(all="ignore"):  # a trial may overflow, which the iterates show
                 work(rows, some)
 
-        most = most_problems(self.n_neighbors, there=place.has_memory)
+        most = most_problems(self.n_neighbors, place)
         in_parts(on_part, len(self), most, parallel=place.is_host)
 
 
-def most_problems(k: int, *, there: bool = False) -> int:
-    """The number of problems of k labelled rows that are solved at a time, on the CPU or a device."""
-    return max(1, (_ENTRIES_THERE if there else _ENTRIES) // (7 * (k + 1) ** 2 + 12 * k**2))
+def most_problems(k: int, place: Place) -> int:
+    """The number of problems of k labelled rows that are solved at a time."""
+    return max(1, most_entries(place) // (7 * (k + 1) ** 2 + 12 * k**2))
+
+
+def most_entries(place: Place) -> int:
+    """The number of entries that the matrices of some problems may have together."""
+    if not place.has_memory:
+        return _ENTRIES
+    return min(_ENTRIES_THERE, int(_SHARE * place.available_memory() / 8))
 
 
 @dataclass(frozen=True)
@@ -265,5 +273,5 @@ def sizes(residual: Array) -> Array:
     if not residual.shape[2]:
         none: Array = f.zeros((residual.shape[0],), residual)
         return none
-    largest: Array = f.max(f.max(f.abs(residual), axis=2), axis=1)
+    largest: Array = f.max(f.abs(residual), axis=(1, 2))
     return largest

@@ -8,7 +8,7 @@ and likelihood at the cavity alone, and vanishes for EP.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from postlin.inference.sparse.passes import AdjointPass, Evidence, GradientPass,
 from postlin.inference.sparse.posterior import SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
 from postlin.inference.sparse.solver import residual_of
-from postlin.linalg.arrays import Matrix, on_host
+from postlin.linalg.arrays import Matrix, norm, on_host, place_of
+from postlin.linalg.functions import functions
 from postlin.linalg.krylov import gmres
+from postlin.linalg.stacks import part_of, shaped
 from postlin.streaming.views import Rows
 
 #: The largest residual of an iteration without convergence whose evidence is still usable.
@@ -51,23 +53,18 @@ def gradient_at(
     ``accuracy`` is that of the adjoint: relative to its right-hand side where that is larger than one,
     else absolute.
     """
-    put = posterior.basis.place.put
+    packing = _Packing.of(posterior.h)
 
-    def unpacked(flat: Array) -> tuple[Matrix, Matrix]:
-        E, e = _unpacked(flat, len(posterior.h))
-        return put(E), put(e)
+    def product(flat: Matrix) -> Matrix:
+        pulled: Pulled = rows.total(AdjointPass(posterior, method, *packing.unpacked(flat)))
+        return flat - packing.packed(*pulled)
 
-    def product(flat: Array) -> Array:
-        pulled: Pulled = rows.total(AdjointPass(posterior, method, *unpacked(flat)))
-        return flat - _packed(*pulled)
-
-    seed = _packed(evidence.by_precision, evidence.by_pull)
-    size = float(np.linalg.norm(seed))
-    solution = np.zeros_like(seed)
+    seed = packing.packed(evidence.by_precision, evidence.by_pull)
+    size, solution = norm(seed), 0.0 * seed
     if size > accuracy:  # (E, e) of size one is a large change of the state
         rtol = accuracy * max(1.0, 1.0 / size)
         solution, _ = gmres(product, seed, rtol=rtol, dimension=_KRYLOV)
-    E_bar, e_bar = unpacked(solution)
+    E_bar, e_bar = packing.unpacked(solution)
     slopes: Slopes = rows.total(GradientPass(posterior, method, E_bar, e_bar, points))
     by_theta, by_points = posterior.basis.pull_back(slopes.by_basis, points=points)
     h, (E, e, *_) = posterior.h, residual_of(posterior, evidence)
@@ -76,19 +73,36 @@ def gradient_at(
     return Gradient(by_theta, by_points, slopes.by_parameters, float(correction))
 
 
-def _packed(E: Matrix, e: Matrix) -> Array:
-    """A symmetric matrix and a vector as one vector in NumPy with the same inner product."""
-    E, e = on_host(E), on_host(e)
-    rows, columns = np.tril_indices(len(e), -1)
-    return np.concatenate([E.diagonal(), np.sqrt(2.0) * E[rows, columns], e])
+class _Packing(NamedTuple):
+    """A symmetric matrix (m, m) and a vector (m,) as one vector with the same inner product.
 
+    It holds the lower triangle, with √2 for entries that count twice, and then the vector.
+    """
 
-def _unpacked(flat: Array, m: int) -> tuple[Array, Array]:
-    """The inverse of ``_packed``, for m inducing points."""
-    E = np.diag(flat[:m])
-    rows, columns = np.tril_indices(m, -1)
-    E[rows, columns] = E[columns, rows] = flat[m:-m] / np.sqrt(2.0)
-    return E, flat[-m:]
+    source: Any  # of each entry of the triangle, in the matrix row by row
+    factors: Matrix
+    place_in: Any  # of each entry of the matrix, in the triangle
+
+    @classmethod
+    def of(cls, e: Matrix) -> "_Packing":
+        """The packing for vectors like e."""
+        m, give = e.shape[0], place_of(e).give
+        rows, columns = np.tril_indices(m)
+        number = np.empty((m, m), dtype=np.int64)
+        number[rows, columns] = number[columns, rows] = np.arange(len(rows))
+        factors = np.where(rows == columns, 1.0, np.sqrt(2.0))
+        return cls(give(rows * m + columns), give(factors), give(number.ravel()))
+
+    def packed(self, E: Matrix, e: Matrix) -> Matrix:
+        """The vector."""
+        return functions(e).concat([part_of(shaped(E, -1), self.source) * self.factors, e])
+
+    def unpacked(self, flat: Matrix) -> tuple[Matrix, Matrix]:
+        """The matrix and the vector."""
+        size = self.source.shape[0]
+        e = flat[size:]
+        triangle = flat[:size] / self.factors
+        return shaped(part_of(triangle, self.place_in), e.shape[0], e.shape[0]), e
 
 
 #: Returns the log evidence and its gradient for an approximation and an accuracy.
