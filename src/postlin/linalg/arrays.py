@@ -54,6 +54,12 @@ class Place:
             return np.zeros(shape)
         return self.xp.zeros(shape, dtype=self.xp.float64, device=self.device)
 
+    def eye(self, n: int) -> Matrix:
+        """The identity of n rows."""
+        if self.is_host:
+            return np.eye(n)
+        return self.xp.eye(n, dtype=self.xp.float64, device=self.device)
+
     @property
     def has_memory(self) -> bool:
         """Whether the device has its own memory."""

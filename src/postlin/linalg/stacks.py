@@ -136,7 +136,7 @@ def _cholesky_or_eye(A: Matrix) -> tuple[Matrix, bool]:
     try:
         return plain_cholesky(A), True
     except np.linalg.LinAlgError:
-        return place_of(A).put(np.eye(A.shape[0])), False
+        return place_of(A).eye(A.shape[0]), False
 
 
 def solve_each(A: Matrix, X: Matrix) -> tuple[Matrix, Any]:

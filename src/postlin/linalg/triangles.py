@@ -122,10 +122,11 @@ class Triangle:
 
     def _inverted(self, block: slice) -> Matrix:
         """The inverse of a block on the diagonal."""
-        corner, eye = self.L[block, block], np.eye(block.stop - block.start)
+        corner = self.L[block, block]
+        eye = arrays.place_of(corner).eye(block.stop - block.start)
         if isinstance(corner, np.ndarray):
             return np.asarray(solve_triangular(corner, eye, lower=True), float)
-        return arrays.solve_lower(corner, arrays.place_of(corner).put(eye))
+        return arrays.solve_lower(corner, eye)
 
     @cached_property
     def _blocks(self) -> list[tuple[slice, Matrix]]:

@@ -20,18 +20,17 @@ CHUNK = 8192
 
 
 class Kept:
-    """What passes keep of the rows of a chunk: the latest value, and what it was made of."""
+    """What passes keep of the rows of a chunk: the latest value of each name, and what made it."""
 
     def __init__(self) -> None:
-        self._of: object = None
-        self._value: Any = None
+        self._values: dict[str, tuple[object, Any]] = {}
 
-    def get(self, of: object, make: Callable[[], T]) -> T:
-        """The value that is made of an object; it is kept until another object comes."""
-        if self._of is not of:
-            self._of = self._value = None  # before the next takes as much memory
-            self._value, self._of = make(), of
-        value: T = self._value
+    def get(self, name: str, of: object, make: Callable[[], T]) -> T:
+        """The value of this name that is made of an object; it is kept until another object comes."""
+        if self._values.get(name, (None,))[0] is not of:
+            self._values.pop(name, None)  # before the next takes as much memory
+            self._values[name] = of, make()
+        value: T = self._values[name][1]
         return value
 
 

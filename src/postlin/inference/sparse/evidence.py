@@ -8,9 +8,8 @@ and likelihood at the cavity alone, and vanishes for EP.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from postlin._typing import Array, override
 from postlin.inference.result import EXACT, Approximation
@@ -18,7 +17,7 @@ from postlin.inference.sparse.passes import AdjointPass, Evidence, GradientPass,
 from postlin.inference.sparse.posterior import SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method
 from postlin.inference.sparse.solver import residual_of
-from postlin.linalg.arrays import Matrix, norm, on_host, place_of
+from postlin.linalg.arrays import Matrix, norm, on_host
 from postlin.linalg.functions import functions
 from postlin.linalg.krylov import gmres
 from postlin.linalg.stacks import part_of, shaped
@@ -86,12 +85,14 @@ class _Packing(NamedTuple):
     @classmethod
     def of(cls, e: Matrix) -> "_Packing":
         """The packing for vectors like e."""
-        m, give = e.shape[0], place_of(e).give
-        rows, columns = np.tril_indices(m)
-        number = np.empty((m, m), dtype=np.int64)
-        number[rows, columns] = number[columns, rows] = np.arange(len(rows))
-        factors = np.where(rows == columns, 1.0, np.sqrt(2.0))
-        return cls(give(rows * m + columns), give(factors), give(number.ravel()))
+        m, f = e.shape[0], functions(e)
+        one = f.arange(m, e)
+        row, column = one[:, None], one[None, :]
+        low, high = f.minimum(row, column), f.maximum(row, column)
+        source = f.flatnonzero(shaped(row >= column, -1))
+        ones = f.zeros((source.shape[0],), e) + 1.0
+        factors = f.where(source // m == source % m, ones, sqrt(2.0) * ones)
+        return cls(source, factors, shaped(high * (high + 1) // 2 + low, -1))
 
     def packed(self, E: Matrix, e: Matrix) -> Matrix:
         """The vector."""

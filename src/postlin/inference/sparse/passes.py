@@ -84,7 +84,7 @@ class _Pass:
             coordinates = basis.coordinates(chunk.X, keep=keep)
             V = self.posterior.factor.solve(coordinates.R)
         else:
-            coordinates = kept.get(basis, lambda: basis.coordinates(chunk.X))
+            coordinates = kept.get("coordinates", basis, lambda: basis.coordinates(chunk.X))
             V = self.posterior.factor.solve(1.0 * coordinates.R)
         strength = functions(chunk.weight).minimum(chunk.weight, 1.0)
         mu = V @ self.posterior.h + self.method.mean_at(chunk.X)
@@ -93,10 +93,15 @@ class _Pass:
     def _solved(self, chunk: Chunk, keep: bool = False) -> tuple[Matrix, SolvedRows, int, Coordinates]:
         """V, the rows with their sites, how many could not be solved, and their coordinates."""
         V, moments, coordinates = self._whitened(chunk, keep)
-        sites, unsolved = self._method.solve(chunk.y, moments)
-        mean = self.method.mean_at(chunk.X)
-        rows = SolvedRows(self._method, chunk.y, chunk.weight, moments, sites, mean)
-        return V, rows, unsolved, coordinates
+
+        def solved() -> tuple[SolvedRows, int]:
+            sites, unsolved = self._method.solve(chunk.y, moments)
+            mean = self.method.mean_at(chunk.X)
+            return SolvedRows(self._method, chunk.y, chunk.weight, moments, sites, mean), unsolved
+
+        if chunk.kept is None:
+            return V, *solved(), coordinates
+        return V, *chunk.kept.get("sites", self.posterior, solved), coordinates
 
     def _here(self, chunk: Chunk) -> Chunk:
         """The chunk where the pass computes."""
@@ -126,10 +131,8 @@ class Sweep(_Pass):
     def __call__(self, chunk: Chunk) -> Update:
         """The chunk's share of the update."""
         chunk = self._here(chunk)
-        V, moments, _ = self._whitened(chunk)
-        (tau, nu), unsolved = self._method.solve(chunk.y, moments)
-        d = 1.0 / (1.0 + moments.lam * tau)
-        return Update(*_update(V, chunk.weight, tau * d, (nu - tau * moments.mu) * d), unsolved)
+        V, rows, unsolved, _ = self._solved(chunk)
+        return Update(*_update(V, chunk.weight, rows.tau, rows.pull), unsolved)
 
 
 class EvidencePass(_Pass):

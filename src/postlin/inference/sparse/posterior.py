@@ -197,8 +197,8 @@ class State:
     @classmethod
     def prior(cls, basis: Basis) -> "State":
         """The state without any row, where the posterior is the prior."""
-        m, put = len(basis.Z), basis.place.put
-        return cls(put(np.eye(m)), put(np.zeros(m)), basis.factor.L)
+        m, place = len(basis.Z), basis.place
+        return cls(place.eye(m), place.zeros(m), basis.factor.L)
 
     def repeated(self, times: float) -> "State":
         """The state if every row, with its site, were there so many times."""
@@ -214,7 +214,7 @@ class State:
         new = basis.factor.L
         if new is self.L or bool((new == self.L).all()):
             return self
-        eye = basis.place.put(np.eye(len(self.b)))
+        eye = basis.place.eye(len(self.b))
         ratio = Triangle(self.L).inverse @ new
         return State(eye + ratio.T @ (self.B - eye) @ ratio, ratio.T @ self.b, new)
 

@@ -8,7 +8,7 @@ A row of weight ω stands for max(ω, 1) rows, with sites of strength q = min(ω
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from postlin.likelihoods import BinaryLikelihood, Likelihood
 from postlin.likelihoods.on_host import anywhere
 from postlin.linalg.arrays import Matrix, Place, on_host, place_of
 from postlin.linalg.functions import functions
+from postlin.linalg.stacks import part_of
 from postlin.rules.binary import Rule
 from postlin.rules.scales import SiteScales
 from postlin.rules.sites import Proposal, Sites, SiteView
@@ -47,9 +48,9 @@ class RowMoments(NamedTuple):
     lam: Array
     strength: Array
 
-    def at(self, chosen: np.ndarray) -> "RowMoments":
-        """The moments of the chosen rows."""
-        return RowMoments(*(part[chosen] for part in self))
+    def at(self, rows: Any) -> "RowMoments":
+        """The moments of the rows with these indices."""
+        return RowMoments(*(part_of(part, rows) for part in self))
 
     def view(self, sites: Sites) -> SiteView:
         """The view of a rule with these sites of strength q, for an observation of strength one."""
@@ -96,11 +97,13 @@ class Method:
         newton = _Newton(self, y, moments, sites)
         for _ in range(_EVALUATIONS):
             solved = newton.advance()
-            if f.any(solved):
-                done = rows[solved]
-                sites.tau[done], sites.nu[done] = newton.tau[solved], newton.nu[solved]
-                rows = rows[~solved]
-                newton.keep(~solved)
+            done = f.flatnonzero(solved)
+            if len(done):
+                there = part_of(rows, done)
+                sites.tau[there], sites.nu[there] = part_of(newton.tau, done), part_of(newton.nu, done)
+                left = f.flatnonzero(~solved)
+                rows = part_of(rows, left)
+                newton.keep(left)
             if not len(rows):
                 return sites, 0
         sites.tau[rows], sites.nu[rows] = newton.tau, newton.nu
@@ -154,11 +157,12 @@ class _Newton:
         self.halvings = zero  # how often a Newton step has been halved
         self.follow = zero == 0.0  # whether the step is plain: it is taken in any case
 
-    def keep(self, chosen: np.ndarray) -> None:
-        """Drop all other rows."""
-        self.y, self.moments = self.y[chosen], self.moments.at(chosen)
+    def keep(self, rows: Any) -> None:
+        """Drop all rows but those with these indices."""
+        self.y, self.moments = part_of(self.y, rows), self.moments.at(rows)
         for name in ("tau", "nu", "mean", "size", "halvings", "follow", "plain", "step"):
-            setattr(self, name, getattr(self, name)[..., chosen])
+            values = getattr(self, name)
+            setattr(self, name, part_of(values, rows, axis=values.ndim - 1))
 
     def advance(self) -> np.ndarray:
         """Try the steps, choose the next ones, and return which rows are solved."""

@@ -253,7 +253,7 @@ def _combined(point: Point, others: list[Point]) -> State | None:
         db = db + weight * (o.state.b - state.b + _BETA * b)
     if not all_finite(dB, db):
         return None
-    E, eye = inverse @ dB @ inverse.T, place_of(dB).put(np.eye(len(w)))
+    E, eye = inverse @ dB @ inverse.T, place_of(dB).eye(len(w))
     if not (is_definite(E - _LOW * eye) and is_definite(_HIGH * eye - E)):
         return None
     return State(state.B + dB, state.b + db, state.L)
