@@ -13,6 +13,7 @@ import numpy as np
 from postlin.inference.exact.posterior import GaussianPosterior
 from postlin.learning.progress import Costs
 from postlin.linalg.arrays import HOST, Place
+from postlin.linalg.functions import functions
 from postlin.rules.sites import Sites
 
 #: The rows of the factorisation that is measured, on the CPU and on a device.
@@ -36,8 +37,9 @@ LED = 6
 def factorisation_seconds(n: float, place: Place = HOST) -> float:
     """The seconds of a posterior with its variances for n rows, from one of fewer, measured now."""
     m = int(min(n, _ROWS if place.is_host else _ON_DEVICE))
-    x = np.linspace(0.0, 0.02 * m, m)
-    K = place.put(np.exp(-np.abs(x[:, None] - x)))
+    x = place.put(np.linspace(0.0, 0.02 * m, m))
+    f = functions(x)
+    K = f.exp(-f.abs(x[:, None] - x[None, :]))
     sites = Sites(np.full(m, 0.5), np.zeros(m))
     taken = []
     for _ in range(2):  # the first time memory is new

@@ -137,7 +137,7 @@ class SparseModel(Model[State]):
     @override
     def costs(self, n_parameters: int) -> Costs:
         size = (self.n_rows * float(len(self.Z)) ** 2) ** (1 / 3)
-        return costs(size, OF_SPARSE, min(n_parameters, MANY))
+        return costs(size, OF_SPARSE, min(n_parameters, MANY), self.place)
 
     @override
     def infer(
