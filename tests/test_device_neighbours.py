@@ -14,7 +14,7 @@ from postlin.learning.local_model import LocalModel
 from postlin.learning.local_search import scored
 from postlin.likelihoods import Logit, NoisyThreshold, Probit, WithNoise
 from postlin.linalg import arrays
-from postlin.linalg.arrays import HOST, on_host, place_of
+from postlin.linalg.arrays import HOST, Place, on_host, place_of
 from postlin.linalg.functions import functions
 from postlin.rules import PL
 from postlin.streaming.neighbours import Neighbours
@@ -147,6 +147,20 @@ def test_predictions_are_those_of_numpy(options, rows, put):
         for model, rows in zip(found, (X, put(X)), strict=True)
     )
     np.testing.assert_allclose(there, here, rtol=0, atol=1e-10)
+
+
+def test_learning_on_a_device_with_its_own_memory_ends_where_numpy_does(rows, monkeypatch):
+    """It begins on the processor and on the device at once, and fits the global part there."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(Place, "has_memory", property(lambda place: not place.is_host))
+    monkeypatch.setattr(Place, "available_memory", lambda place: 2.0**30)
+    X, y = rows[0][:60], rows[1][:60] > 0
+    here, there = (
+        GPClassifier(KERNEL, n_neighbors=8, inducing=6, random_state=0).fit(rows, y)
+        for rows in (X, torch.asarray(X))
+    )
+    np.testing.assert_allclose(there.kernel_.theta, here.kernel_.theta, rtol=1e-6)
+    np.testing.assert_allclose(there.predict_proba(X[:9]), here.predict_proba(X[:9]), atol=1e-7)
 
 
 @pytest.mark.parametrize(

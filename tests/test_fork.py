@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from postlin import GPClassifier
 from postlin.linalg import threads
@@ -35,6 +36,15 @@ def forked(work, seconds=20.0):
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return None
+
+
+def test_blas_has_no_more_threads_than_rows_for_them():
+    with threadpool_limits(6, user_api="blas"):
+        before = threads.threads()
+        for n, most in ((100, 1), (501, 3), (1000, 4), (4000, before)):
+            with threads.blas_threads(n):
+                assert threads.threads() == min(most, before)
+        assert threads.threads() == before
 
 
 def test_a_child_fits_while_a_thread_of_its_parent_does():

@@ -15,6 +15,8 @@ from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import ExactModel, SitePath
 from postlin.learning.search import Search
 from postlin.likelihoods import Probit
+from postlin.linalg.arrays import least_squares, on_host, place_of
+from postlin.linalg.blocks import clipped
 from postlin.linalg.krylov import gmres
 from postlin.linalg.minimise import Worth, _updated, minimise
 from postlin.rules import REGISTRY as RULES
@@ -31,6 +33,41 @@ def test_gmres_solves(n, seed):
     solution, found = gmres(lambda x: A @ x, right, rtol=1e-11, dimension=n)
     assert found
     np.testing.assert_allclose(solution, np.linalg.solve(A, right), rtol=1e-7, atol=1e-8)
+
+
+def test_gmres_and_least_squares_work_where_vectors_are(put):
+    rng = np.random.default_rng(0)
+    A, right = np.eye(30) + 0.1 * rng.normal(size=(30, 30)), rng.normal(size=30)
+    there = put(A)
+    solution, found = gmres(lambda x: there @ x, put(right), rtol=1e-11, dimension=30)
+    assert found
+    assert place_of(solution) == place_of(there)
+    np.testing.assert_allclose(on_host(solution), np.linalg.solve(A, right), rtol=1e-8, atol=1e-9)
+    none, found = gmres(lambda x: there @ x, put(0.0 * right), rtol=1e-11, dimension=30)
+    assert found
+    assert not np.any(on_host(none))
+    tall = rng.normal(size=(500, 6)) * np.geomspace(1.0, 1e-6, 6)
+    tall[:, 1] = tall[:, 0] * (1.0 + 1e-7 * rng.normal(size=500))  # almost the same direction
+    b = rng.normal(size=500)
+    best = np.linalg.lstsq(tall, b, rcond=1e-10)[0]
+    found = least_squares(put(tall), put(b), 1e-10)
+    np.testing.assert_allclose(found, best, rtol=1e-6)
+    tall[:, 2] = 0.0
+    assert np.isfinite(least_squares(put(tall), put(b), 1e-10)).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 6), st.floats(-2.0, 1.0), st.floats(1.5, 20.0), st.integers(0, 10_000))
+def test_eigenvalues_are_clipped(n, low, high, seed):
+    rng = np.random.default_rng(seed)
+    matrices = rng.normal(size=(5, n, n)) * rng.choice([0.1, 1.0, 10.0])
+    matrices = matrices + matrices.swapaxes(1, 2)
+    matrices[:2] += (1.0 + low + np.abs(matrices).sum()) * np.eye(n)  # nothing below
+    for some in (matrices[:2], matrices):
+        found = clipped(some, low, high)
+        before, vectors = np.linalg.eigh(some)
+        expected = (vectors * np.clip(before, low, high)[:, None]) @ vectors.swapaxes(1, 2)
+        np.testing.assert_allclose(found, expected, atol=1e-11 * np.abs(some).max())
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e4, 1e8])
