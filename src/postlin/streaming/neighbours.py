@@ -8,7 +8,6 @@ rounding in the fast method might hide a neighbour, more candidates are looked a
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -18,7 +17,7 @@ from postlin._typing import Array
 from postlin._validation import check_order
 from postlin.linalg.arrays import HOST, Matrix, Place, namespace, on_host
 from postlin.linalg.stacks import part_of
-from postlin.linalg.threads import blas_threads, slices, threads, workers
+from postlin.linalg.threads import blas_threads, slices, threads, together, workers
 from postlin.streaming.chunks import Chunk
 from postlin.streaming.found import Found
 from postlin.streaming.places import BLOCK, Integers, Places, turns
@@ -173,14 +172,8 @@ class Neighbours:
 
     def _in_threads(self, work: Callable[[slice], None], parts: list[slice]) -> None:
         """Work on the parts side by side, each in one thread."""
-        n = min(workers(self.how.place, self.how.n_jobs), len(parts))
         with blas_threads(1):
-            if n <= 1:
-                for part in parts:
-                    work(part)
-                return
-            with ThreadPoolExecutor(n) as pool:
-                list(pool.map(work, parts))
+            together(work, parts, workers(self.how.place, self.how.n_jobs))
 
     def _block(
         self, queries: Array, k: int, own: Integers | None, spare: int
