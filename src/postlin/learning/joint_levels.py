@@ -31,8 +31,8 @@ _AGAIN, _FARTHEST = 0.5, 0.3
 #: How far below its start a variance may begin in a larger part. One that vanishes in few rows would
 #: have no slope by which to grow again.
 _VANISHED = 1.5
-#: When the first search ends, which decides between optima, and when those between it and the last do.
-_FIRST, _PASSING = Worth(least=1e-3, slope=0.02), Worth(least=0.02, slope=0.3)
+#: When a search between the first and the last ends.
+_PASSING = Worth(least=0.02, slope=0.3)
 #: The tolerance of the inference from which sites of further rows are predicted.
 _ROUGH = 1e-2
 
@@ -68,7 +68,7 @@ def train_joint(
             guide=guide,
             look_around=look_around,
         )
-    how: dict[str, Any] = {"restarts": restarts, "guide": guide, "worth": _FIRST}
+    how: dict[str, Any] = {"restarts": restarts, "guide": guide}
     ends: list[Array] = []
     least = _least(at)
     for rows, larger in zip(parts, [*parts[1:], np.arange(model.n_rows)], strict=True):
