@@ -18,8 +18,17 @@ from typer.testing import CliRunner
 from postlin import GPClassifier, load
 from postlin.estimator import reporting
 from postlin.learning import parts
-from postlin.learning.forecast import costs, factorisation_seconds
-from postlin.learning.progress import Costs, Heartbeat, Progress, Sought, in_words, watched, watching
+from postlin.learning.progress import (
+    Costs,
+    Heartbeat,
+    Progress,
+    Sought,
+    costs,
+    factorisation_seconds,
+    in_words,
+    watched,
+    watching,
+)
 from postlin.workbench.cli import large, outputs
 from postlin.workbench.cli import progress as shown_progress
 from postlin.workbench.cli.inputs import BadInputError

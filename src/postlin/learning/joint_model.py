@@ -13,10 +13,9 @@ from postlin.inference.joint.posterior import JointPrior
 from postlin.inference.joint.problem import JointProblem
 from postlin.inference.result import Adjoint, Record
 from postlin.inference.solver import solve
-from postlin.learning.forecast import OF_JOINT, costs
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import LARGE, LEAP, LEFT, STEADY, Model, SitePath
-from postlin.learning.progress import Costs
+from postlin.learning.progress import OF_JOINT, Costs, costs
 from postlin.likelihoods.softmax import contrasts
 from postlin.linalg.arrays import HOST, Place, diagonal
 from postlin.linalg.blocks import symmetric, times, transposed

@@ -10,11 +10,10 @@ import numpy as np
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.result import Approximation
-from postlin.learning.forecast import LED
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import BoundARDPrior, Hyperprior
 from postlin.learning.models import LARGE, Model, Path, Start
-from postlin.learning.progress import Costs, Sought, watched
+from postlin.learning.progress import LED, Costs, Sought, watched
 from postlin.learning.search import LOOSEST, Callback, Search, logger
 from postlin.learning.starts import Guide
 from postlin.linalg.minimise import Minimum, Optimizer, Worth, minimise, optimise

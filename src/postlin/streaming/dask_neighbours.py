@@ -15,8 +15,7 @@ from postlin._typing import Array
 from postlin.linalg.threads import blas_threads
 from postlin.streaming.chunks import Chunk
 from postlin.streaming.dask import FAN_IN, dask_module
-from postlin.streaming.found import Found, merge
-from postlin.streaming.neighbours import Neighbours
+from postlin.streaming.neighbours import Found, Neighbours, merge
 from postlin.streaming.places import Integers
 from postlin.streaming.sources import Source
 

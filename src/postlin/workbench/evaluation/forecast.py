@@ -5,7 +5,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from postlin.learning import forecast
+from postlin.learning import progress
 from postlin.learning.models import LARGE
 from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.folds import Data, Task
@@ -23,7 +23,7 @@ _NEAR = 0.05
 def seconds_of_folds(data: dict[str, Data], *, whole: bool = False) -> "Forecast":
     """A forecast for folds of these data on one thread, or for fits on the whole data on all."""
     with threadpool_limits(None if whole else 1, user_api="blas"):
-        return Forecast(data, forecast.factorisation_seconds(1000), whole)
+        return Forecast(data, progress.factorisation_seconds(1000), whole)
 
 
 class Forecast:
@@ -65,17 +65,17 @@ class Forecast:
         if task.method in BASELINES:
             return _BASELINE * self.rows(task)
         if task.multi_class == "joint":
-            return self._search(self.size(task), forecast.OF_JOINT)
+            return self._search(self.size(task), progress.OF_JOINT)
         problems, rows = self._binary(task)
         if task.n_neighbors is not None:
             held = len(self._data[task.data].codes) - self.rows(task)
             predicted = held * problems * _NEAR * self._thousand
-            return predicted + forecast.local_units(_KERNELS * problems, rows) * self._thousand
+            return predicted + progress.local_units(_KERNELS * problems, rows) * self._thousand
         if task.inducing is not None:
             size = (rows * float(task.inducing) ** 2) ** (1 / 3)
-            return problems * self._search(size, forecast.OF_SPARSE)
-        return problems * self._search(rows, forecast.OF_EXACT, is_led=rows >= LARGE)
+            return problems * self._search(size, progress.OF_SPARSE)
+        return problems * self._search(rows, progress.OF_EXACT, is_led=rows >= LARGE)
 
     def _search(self, size: float, units: tuple[float, float], *, is_led: bool = False) -> float:
         one = self._thousand * (size / 1000) ** 3
-        return forecast.priced(one, units, _FREE, is_led=is_led).seconds
+        return progress.priced(one, units, _FREE, is_led=is_led).seconds

@@ -5,13 +5,12 @@ from functools import partial
 
 from postlin._typing import Array
 from postlin.plotting import EvidenceDisplay
-from postlin.workbench.evaluation import diagnostics
 from postlin.workbench.evaluation.comparison import conclude
 from postlin.workbench.evaluation.folds import Data, Results
 from postlin.workbench.evaluation.methods import make_classifier
 from postlin.workbench.paper.results import SETS, Comparison, TableI, Timing
 from postlin.workbench.paper.synthetic import Example
-from postlin.workbench.report import inference, predictions
+from postlin.workbench.report import curves, inference, predictions
 from postlin.workbench.report.curves import curves_of, traces_of
 from postlin.workbench.report.drawing import count
 from postlin.workbench.report.page import Section, Table
@@ -101,7 +100,7 @@ def inference_section(data: Data, X: Array, likelihood: str) -> Section:
     with warnings.catch_warnings(action="ignore"):  # the figures show what they say
         model = make_classifier("PPL", likelihood).fit(X, data.codes)
         threshold = make_classifier("PPL", "noisy_threshold").fit(X, data.codes)
-        panels = diagnostics.convergence_histories(X, threshold.y_train_, threshold.kernel_.theta)
+        panels = curves.convergence_histories(X, threshold.y_train_, threshold.kernel_.theta)
         axes = ("length_scale", "constant_value")
         surface = partial(EvidenceDisplay.from_estimator, model, axes, grid_resolution=21)
         contours = inference.evidence_surface(surface, f"PPL {SHORT[likelihood]}, {data.name}")
