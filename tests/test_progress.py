@@ -16,8 +16,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from postlin import GPClassifier, load
-from postlin.estimator import reporting
 from postlin.learning import parts
+from postlin.learning import progress as progress_module
 from postlin.learning.progress import (
     Costs,
     Heartbeat,
@@ -225,7 +225,7 @@ def test_verbose_shows_progress_every_few_seconds(table, monkeypatch, caplog):
         def __init__(self, beat):
             super().__init__(beat, every=0.01)
 
-    monkeypatch.setattr(reporting, "Heartbeat", Fast)
+    monkeypatch.setattr(progress_module, "Heartbeat", Fast)
     with caplog.at_level(logging.INFO, logger="postlin"):
         GPClassifier(verbose=1).fit(*table)
     lines = [line for line in caplog.messages if "so far" in line]

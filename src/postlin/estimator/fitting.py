@@ -20,9 +20,8 @@ from postlin.learning.joint_levels import train_joint
 from postlin.learning.joint_model import JointModel
 from postlin.learning.models import ExactModel
 from postlin.learning.parts import train_distinct
-from postlin.learning.progress import watched
+from postlin.learning.progress import shown_log, watched
 from postlin.learning.starts import constant_evidence
-from postlin.learning.training import shown_log
 from postlin.linalg.threads import blas_threads
 from postlin.rules.weights import UNIT, Observations
 

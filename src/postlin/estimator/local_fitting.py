@@ -19,8 +19,8 @@ from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.local_checkpoint import Memo, MemoFile, Task
 from postlin.learning.local_model import LocalModel
 from postlin.learning.local_training import Learner
+from postlin.learning.progress import shown_log
 from postlin.learning.sparse_model import TOL
-from postlin.learning.training import shown_log
 from postlin.linalg.arrays import HOST, Place, place_named, place_of
 from postlin.streaming import engines, views
 from postlin.streaming.sources import ArraySource

@@ -14,7 +14,7 @@ from postlin.estimator.verification import Verification, VerifiedProblem, spread
 from postlin.inference.exact.bridge import Bridge
 from postlin.inference.exact.tempering import Run, tempered
 from postlin.kernels import can_split, split_white
-from postlin.learning.training import shown_log
+from postlin.learning.progress import shown_log
 from postlin.linalg.arrays import on_host
 from postlin.linalg.threads import blas_threads, threads
 from postlin.rules.binary import Rule

@@ -11,6 +11,7 @@ the first evaluation of the evidence with its gradient takes 6 to 9 (Laplace 5),
 schedules.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ from postlin.inference.exact.posterior import GaussianPosterior
 from postlin.linalg.arrays import HOST, Place
 from postlin.linalg.functions import functions
 from postlin.rules.sites import Sites
+
+logger = logging.getLogger("postlin")
 
 #: Seconds between two lines about a run, at most.
 EVERY = 9.0
@@ -330,3 +333,34 @@ def local_units(searches: float, rows: float) -> float:
     A search is that of one kernel for one problem.
     """
     return searches * _LOCAL * min(rows / _LOCAL_ROWS, 1.0)
+
+
+@contextmanager
+def shown_log(verbose: int) -> Iterator[None]:
+    """Show the log on standard error, unless the application has handlers of its own."""
+    if not verbose or logger.hasHandlers():
+        yield
+        return
+    handler, level = logging.StreamHandler(), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+@contextmanager
+def reported(verbose: int) -> Iterator[None]:
+    """Log every few seconds how far the fits within are, unless somebody else watches them."""
+    if not verbose or watched().is_shown:
+        yield
+        return
+    progress = Progress()
+
+    def tell() -> None:
+        logger.info("%s", progress.status())
+
+    with shown_log(verbose), watching(progress), Heartbeat(tell):
+        yield

@@ -35,8 +35,7 @@ from postlin.workbench.evaluation.methods import (
     Protocol,
 )
 from postlin.workbench.evaluation.scores import Cell, Summary, cell_of, group, summarise
-from postlin.workbench.paper.results import PAPER, SETS, compare, timings
-from postlin.workbench.paper.synthetic import example
+from postlin.workbench.paper import PAPER, SETS, compare, example, timings
 from postlin.workbench.report import paper, sections
 from postlin.workbench.report.drawing import standalone
 from postlin.workbench.report.page import Figure, Section, render

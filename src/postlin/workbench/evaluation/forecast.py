@@ -7,8 +7,8 @@ from threadpoolctl import threadpool_limits
 
 from postlin.learning import progress
 from postlin.learning.models import LARGE
-from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.folds import Data, Task
+from postlin.workbench.evaluation.methods import BASELINES
 
 #: The free parameters of the default kernel, and of those that neighbours compare beside length scales.
 _FREE = 2

@@ -9,10 +9,9 @@ from postlin.estimator.parameters import default_kernel
 from postlin.inference.infer import infer
 from postlin.rules.binary import EP, PL, Rule
 from postlin.schedules import Parallel
-from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.comparison import Conclusion
 from postlin.workbench.evaluation.folds import Results
-from postlin.workbench.evaluation.methods import SMALL_VARIANCE
+from postlin.workbench.evaluation.methods import BASELINES, SMALL_VARIANCE
 from postlin.workbench.evaluation.scores import group
 from postlin.workbench.report import predictions
 from postlin.workbench.report.drawing import listing

@@ -8,8 +8,7 @@ from postlin.plotting import EvidenceDisplay
 from postlin.workbench.evaluation.comparison import conclude
 from postlin.workbench.evaluation.folds import Data, Results
 from postlin.workbench.evaluation.methods import make_classifier
-from postlin.workbench.paper.results import SETS, Comparison, TableI, Timing
-from postlin.workbench.paper.synthetic import Example
+from postlin.workbench.paper import SETS, Comparison, Example, TableI, Timing
 from postlin.workbench.report import curves, inference, predictions
 from postlin.workbench.report.curves import curves_of, traces_of
 from postlin.workbench.report.drawing import count

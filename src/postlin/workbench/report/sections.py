@@ -9,10 +9,10 @@ import sklearn
 
 import postlin
 from postlin.workbench.evaluation import scores
-from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.comparison import Conclusion, Mistake
 from postlin.workbench.evaluation.explanation import Explanation
 from postlin.workbench.evaluation.folds import Data, Results
+from postlin.workbench.evaluation.methods import BASELINES
 from postlin.workbench.evaluation.scores import COLUMNS, GAPS, Cell, Summary
 from postlin.workbench.report import curves, features, inference, predictions, words
 from postlin.workbench.report.drawing import apart, count, listing, short
