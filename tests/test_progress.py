@@ -32,11 +32,10 @@ from postlin.learning.progress import (
 from postlin.workbench.cli import large, outputs
 from postlin.workbench.cli import progress as shown_progress
 from postlin.workbench.cli.inputs import BadInputError
-from postlin.workbench.cli.large import Large
+from postlin.workbench.cli.large import Forecast, Large
 from postlin.workbench.cli.progress import described
 from postlin.workbench.evaluation import monitor
 from postlin.workbench.evaluation.folds import Data, EvaluationInterruptedError, Store, Task, run
-from postlin.workbench.evaluation.forecast import Forecast
 from postlin.workbench.evaluation.monitor import Board
 
 

@@ -16,8 +16,7 @@ from postlin.estimator.reading import Labelled
 from postlin.estimator.strategies import REGISTRY, Strategy, Task
 from postlin.kernels import check_kernel, kernels_of, matrices_held
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.joint_levels import train_joint
-from postlin.learning.joint_model import JointModel
+from postlin.learning.joint_model import JointModel, train_joint
 from postlin.learning.models import ExactModel
 from postlin.learning.parts import train_distinct
 from postlin.learning.progress import shown_log, watched
