@@ -19,7 +19,7 @@ from postlin.workbench.evaluation.folds import Data, FoldResult, Task, held_out
 from postlin.workbench.evaluation.methods import BASELINES
 from postlin.workbench.evaluation.scores import Cell, group, summarise
 from postlin.workbench.report import words
-from postlin.workbench.report.curves import curves_of, drawn_class
+from postlin.workbench.report.predictions import curves_of, drawn_class
 from postlin.workbench.report.sections import Origin, evaluation_page
 
 FOLDS = 5
