@@ -7,7 +7,7 @@ rounding in the fast method might hide a neighbour, more candidates are looked a
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -62,7 +62,7 @@ class Found:
         return replace(self, indices=self.indices[:, :width], distances=self.distances[:, :width])
 
 
-def merge(parts: Sequence[Found]) -> Found:
+def merge(parts: list[Found]) -> Found:
     """The k nearest among the neighbours found in several parts of the rows."""
     return reduce(add, parts)
 
