@@ -96,7 +96,7 @@ class Rule(SiteRule):
         """Raise ``ValueError`` where this rule cannot be used with inducing points."""
 
     def check_correction(self, likelihood: Likelihood) -> None:
-        """Raise ``ValueError`` where the result has no correction (``inference.exact.correction``)."""
+        """Raise ``ValueError`` where the result has no correction (``inference.exact.expansion``)."""
         if not self.has_correction:
             raise ValueError(
                 f"inference={self.name!r} has no correction, since the series diverges at its sites: "
