@@ -69,7 +69,7 @@ if find_spec("gpytorch"):
 
 def load_glass(return_X_y: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """All six types of glass."""
-    path = Path(postlin.__file__).parent / "datasets" / "data" / "glass.csv"
+    path = Path(postlin.__file__).parent / "datasets" / "data" / "glass.csv.bz2"
     table = np.loadtxt(path, delimiter=",", skiprows=1)
     return table[:, :-1], table[:, -1].astype(int)
 

@@ -16,7 +16,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Wh
 
 import postlin
 from postlin import EP, PL, GPClassifier
-from postlin.inference.exact import correction
+from postlin.inference.exact import expansion
 from postlin.inference.exact.expansion import Expansion
 from postlin.inference.exact.posterior import GaussianPosterior
 from postlin.likelihoods import REGISTRY as LIKELIHOODS
@@ -161,7 +161,7 @@ def test_moments_are_integrals_of_the_ratio(name, label):
     m, v, tau, nu = 0.3, 1.7, 0.2, -0.4
     view = SiteView(*np.array([[m], [v], [tau], [nu], [1.0 - tau * v]]))
     likelihood, _ = EXACT[name]
-    found = correction.moments(view, likelihood.jet(np.array([label]), *view.cavity))[:, 0]
+    found = expansion.moments(view, likelihood.jet(np.array([label]), *view.cavity))[:, 0]
     ratio = ratio_of(name, label, SiteView(m, v, tau, nu, 1.0))
     for order, value in enumerate(found, start=1):
         hermite = np.polynomial.hermite_e.HermiteE.basis(order)
@@ -172,7 +172,7 @@ def test_moments_are_integrals_of_the_ratio(name, label):
 def test_an_improper_cavity_has_no_moments():
     view = SiteView(*np.array([[0.0], [1.0], [2.0], [0.0], [-1.0]]))
     at = np.zeros(1), np.ones(1)
-    assert not correction.moments(view, Probit().jet(np.ones(1), *at)).any()
+    assert not expansion.moments(view, Probit().jet(np.ones(1), *at)).any()
 
 
 @pytest.mark.parametrize("rule", WITH)
@@ -205,7 +205,7 @@ def own(found):
 def dense(found, cross, prior_variance):
     """R, 1/(1 + |t|) and Σ h̃ ρˡ by loops over rows, from the moments and the dense covariance."""
     view = found.iterate.posterior.view
-    h = correction.moments(view, found.problem.likelihood.jet(found.problem.y, *view.cavity))
+    h = expansion.moments(view, found.problem.likelihood.jet(found.problem.y, *view.cavity))
     sigma, n = np.sqrt(view.variance), len(view.mean)
     C = np.array(on_host(found.covariance)) / np.outer(sigma, sigma) - np.eye(n)
     faculty = [1.0, 2.0, 6.0, 24.0]
@@ -375,7 +375,7 @@ def test_small_sums_change_probabilities_by_derivatives_of_z(name):
         slope *= v ** (order / 2) / [1, 1, 2, 6, 24][order]
         sums = np.zeros((4, 3))
         sums[order - 1] = 1e-6
-        log_p = correction.corrected_log_probabilities(likelihood.jets(m, v), v, sums)
+        log_p = expansion.corrected_log_probabilities(likelihood.jets(m, v), v, sums)
         np.testing.assert_allclose(np.exp(log_p).sum(axis=0), 1.0, rtol=1e-12)
         np.testing.assert_allclose((np.exp(log_p[1]) - p(0.0)) / 1e-6, slope, rtol=1e-3, atol=1e-4)
 
@@ -386,7 +386,7 @@ def test_small_sums_change_probabilities_by_derivatives_of_z(name):
 def test_corrected_probabilities_are_probabilities(name, m, v, seed):
     sums = np.random.default_rng(seed).normal(size=(4, 1)) * 10.0 ** (seed % 60 - 2)
     at = np.array([m]), np.array([v])
-    log_p = correction.corrected_log_probabilities(LIKELIHOODS[name]().jets(*at), at[1], sums)
+    log_p = expansion.corrected_log_probabilities(LIKELIHOODS[name]().jets(*at), at[1], sums)
     assert np.isfinite(log_p).all()
     assert np.exp(log_p).sum() == pytest.approx(1.0, abs=1e-12)
 
@@ -395,7 +395,7 @@ def test_a_shift_of_the_mean_is_exact_for_probit():
     m, v, shift = np.array([-6.0, -1.0, 0.5, 5.0]), np.full(4, 2.0), 0.01
     sums = np.zeros((4, 4))
     sums[0] = shift / np.sqrt(v)
-    log_p = correction.corrected_log_probabilities(Probit().jets(m, v), v, sums)
+    log_p = expansion.corrected_log_probabilities(Probit().jets(m, v), v, sums)
     # to the cube that tanh takes off
     np.testing.assert_allclose(log_p[1], log_ndtr((m + shift) / np.sqrt(3.0)), rtol=1e-5)
 

@@ -27,7 +27,7 @@ import postlin
 from postlin import GPClassifier
 from postlin.learning import local_evidence, local_search, local_training
 from postlin.streaming.dask import DaskEngine, DaskSource, active_client
-from postlin.streaming.dask_neighbours import DaskNeighbours
+from postlin.streaming.dask_surroundings import DaskNeighbours
 from postlin.streaming.engines import Threads
 from postlin.streaming.neighbours import Neighbours
 from postlin.streaming.sources import ArraySource

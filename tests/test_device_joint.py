@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel
 from postlin import GPClassifier
 from postlin.inference.joint.problem import JointMap
 from postlin.inference.result import EXACT
-from postlin.learning import joint_levels, joint_model
+from postlin.learning import joint_model
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.joint_model import JointModel
 from postlin.likelihoods.softmax import Softmax
@@ -125,7 +125,7 @@ def test_leaving_out_weighted_rows(rows, put):
 
 def test_searches_on_parts_of_the_rows_work_there(rows, new, put, monkeypatch):
     monkeypatch.setattr(joint_model, "LARGE", 100)
-    monkeypatch.setattr(joint_levels, "_FEWEST", 50)
+    monkeypatch.setattr(joint_model, "_FEWEST", 50)
     X, y = rows
     there, here = (
         GPClassifier(KERNEL, multi_class="joint", inference=RULES[0]).fit(bring(X), y)

@@ -24,7 +24,7 @@ from postlin.likelihoods import REGISTRY as LIKELIHOODS
 from postlin.likelihoods import NoisyThreshold
 from postlin.linalg.arrays import HOST, on_host, place_of
 from postlin.rules import REGISTRY as RULES
-from postlin.streaming import placed
+from postlin.streaming import views
 from postlin.streaming.views import ArrayRows
 
 torch = pytest.importorskip("torch")
@@ -45,8 +45,8 @@ def rows():
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Several chunks, of which the last keep no coordinates."""
-    monkeypatch.setattr(placed, "CHUNK", 100)
-    monkeypatch.setattr(placed, "_FREE", 8.0 * 2 * M * 200 + 1)
+    monkeypatch.setattr(views, "CHUNK", 100)
+    monkeypatch.setattr(views, "_FREE", 8.0 * 2 * M * 200 + 1)
 
 
 def _evaluated(X, y, place, likelihood, rule, kernel=KERNEL, weight=None, **options):
@@ -150,7 +150,7 @@ def test_copies_are_in_numpys_memory(rows, tmp_path):
 def test_streams_and_rows_that_do_not_fit(rows, monkeypatch):
     X, y = rows
     there, here = _fits(X, y)
-    monkeypatch.setattr(placed, "_FREE", 0.0)  # every chunk is moved in every pass
+    monkeypatch.setattr(views, "_FREE", 0.0)  # every chunk is moved in every pass
     monkeypatch.setattr(postlin.estimator.sparse_fitting, "place_of", lambda _: PLACE)
     halves = [(X[:170], y[:170]), (X[170:], y[170:])]
     model = clone(here).fit(postlin.stream(lambda: halves))
@@ -177,7 +177,7 @@ def test_checkpoints_and_samples(rows, tmp_path, monkeypatch):
 def test_a_killed_inference_goes_on(rows, tmp_path, monkeypatch):
     X, y = map(torch.asarray, rows)
     options = {"kernel": KERNEL, "inducing": 6, "random_state": 0, "optimizer": None}
-    total, passes = placed.PlacedRows.total, []
+    total, passes = views.PlacedRows.total, []
 
     def killed(self, share):
         passes.append(type(share).__name__)
@@ -186,13 +186,13 @@ def test_a_killed_inference_goes_on(rows, tmp_path, monkeypatch):
         return total(self, share)
 
     with monkeypatch.context() as patch:
-        patch.setattr(placed.PlacedRows, "total", killed)
+        patch.setattr(views.PlacedRows, "total", killed)
         patch.setattr(postlin.learning.checkpoint, "EVERY", 0.0)
         with pytest.raises(RuntimeError, match="killed"):
             GPClassifier(**options, checkpoint=tmp_path / "fit").fit(X, y)
     plain = GPClassifier(**options).fit(*rows)
     passes[:] = [""] * 8
-    monkeypatch.setattr(placed.PlacedRows, "total", killed)
+    monkeypatch.setattr(views.PlacedRows, "total", killed)
     resumed = GPClassifier(**options, checkpoint=tmp_path / "fit").fit(X, y)
     assert len(passes) - 8 < resumed.n_iter_ - 4  # seven passes were known
     np.testing.assert_allclose(resumed.predict_proba(rows[0]), plain.predict_proba(rows[0]), rtol=1e-6)

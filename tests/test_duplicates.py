@@ -6,9 +6,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from postlin import GPClassifier
 from postlin.kernels import can_merge
-from postlin.learning.duplicates import Distinct
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import ExactModel
+from postlin.learning.parts import Distinct
 from postlin.learning.training import train
 from postlin.likelihoods import Logit, NoisyThreshold, Probit
 from postlin.rules import REGISTRY

@@ -19,7 +19,6 @@ from postlin.tables.columns import Columns
 from postlin.tables.preparation import Preparation
 from postlin.workbench.cli.inputs import built_in
 from postlin.workbench.evaluation import scores
-from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.folds import (
     Data,
     FoldResult,
@@ -32,13 +31,14 @@ from postlin.workbench.evaluation.folds import (
 )
 from postlin.workbench.evaluation.methods import (
     ALL_METHODS,
+    BASELINES,
     LIKELIHOODS,
     METHODS,
     make_classifier,
     possible,
 )
 from postlin.workbench.evaluation.scores import Cell, group, summarise
-from postlin.workbench.paper.results import PAPER, SETS, compare
+from postlin.workbench.paper import PAPER, SETS, compare
 
 
 def task(**changes):
@@ -281,7 +281,7 @@ def test_comparison_counts_percentage_points():
 
 
 def test_synthetic_example_shows_what_the_supplement_describes():
-    from postlin.workbench.paper.synthetic import example
+    from postlin.workbench.paper import example
 
     found = example(points=201)
     np.testing.assert_allclose(found.mean, [2.0427, 0.1770], atol=5e-5)
@@ -296,7 +296,7 @@ def test_synthetic_example_shows_what_the_supplement_describes():
 
 
 def test_timings_name_the_papers_methods():
-    from postlin.workbench.paper.results import timings
+    from postlin.workbench.paper import timings
 
     found = timings("converged", repeats=1)
     assert [t.method for t in found] == ["L", "PEP", "SEP", "PPL", "SPL"]

@@ -13,13 +13,13 @@ from test_report import CHROMIUM, HOSTILE, Tags, in_a_browser
 from postlin.tables.columns import Columns
 from postlin.tables.preparation import Preparation
 from postlin.workbench.cli import outputs
-from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.comparison import conclude, interval_over_folds
 from postlin.workbench.evaluation.explanation import Dependence, Explanation, explain
 from postlin.workbench.evaluation.folds import Data, FoldResult, Task, held_out
+from postlin.workbench.evaluation.methods import BASELINES
 from postlin.workbench.evaluation.scores import Cell, group, summarise
 from postlin.workbench.report import words
-from postlin.workbench.report.curves import curves_of, drawn_class
+from postlin.workbench.report.predictions import curves_of, drawn_class
 from postlin.workbench.report.sections import Origin, evaluation_page
 
 FOLDS = 5

@@ -11,7 +11,7 @@ from postlin import GPClassifier
 from postlin.inference.joint.posterior import JointPrior
 from postlin.inference.joint.problem import JointProblem
 from postlin.inference.solver import solve
-from postlin.learning import joint_levels, joint_model
+from postlin.learning import joint_model
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.joint_model import JointModel
 from postlin.likelihoods.softmax import Softmax, contrasts
@@ -34,7 +34,7 @@ def rows():
 def in_parts(monkeypatch):
     """Make small problems count as large."""
     monkeypatch.setattr(joint_model, "LARGE", 300)
-    monkeypatch.setattr(joint_levels, "_FEWEST", 90)
+    monkeypatch.setattr(joint_model, "_FEWEST", 90)
 
 
 def problem_at(X, y, sd, length):
@@ -47,7 +47,7 @@ def problem_at(X, y, sd, length):
 def test_parts_grow_by_halves_and_hold_those_before_and_every_class(in_parts, rows):
     X, y = rows
     model = JointModel(X, y, 4, JointPL(), Parallel(), 1e-8, 100)
-    parts = joint_levels._parts(model)
+    parts = joint_model._parts(model)
     assert [len(part) for part in parts] == [35, 70]
     assert np.isin(parts[0], parts[1]).all()
     for part in parts:
@@ -63,7 +63,7 @@ def test_searches_in_parts_end_at_the_optimum_of_all_rows(monkeypatch, rows, wei
     found = {}
     for large in (10**6, 300):
         monkeypatch.setattr(joint_model, "LARGE", large)
-        monkeypatch.setattr(joint_levels, "_FEWEST", 90)
+        monkeypatch.setattr(joint_model, "_FEWEST", 90)
         model = GPClassifier(kernel, multi_class="joint", inference=JointPL(nodes=128))
         found[large] = model.fit(X, y, sample_weight=weight)
     whole, parted = found[10**6], found[300]

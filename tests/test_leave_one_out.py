@@ -7,7 +7,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 import postlin
 from postlin import ConvergenceWarning, GPClassifier
 from postlin.inference import solver
-from postlin.inference.exact import leave_one_out
+from postlin.inference.exact import evidence
 from postlin.schedules import Parallel
 
 PARALLEL = Parallel()
@@ -38,11 +38,9 @@ def test_only_rows_that_make_a_cavity_improper_are_solved_again(monkeypatch):
     X, y = noisy_rows()
     K = 10.0 * np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(axis=-1))
     found = postlin.infer(K, np.where(y, 1.0, -1.0), likelihood="noisy_threshold", inference="ep")
-    original = leave_one_out._without
-    monkeypatch.setattr(
-        leave_one_out, "_without", lambda *args: solved.append(args[1]) or original(*args)
-    )
-    leave_one_out.left_out(found, PARALLEL, 60)
+    original = evidence._without
+    monkeypatch.setattr(evidence, "_without", lambda *args: solved.append(args[1]) or original(*args))
+    evidence.left_out(found, PARALLEL, 60)
     assert 0 < len(solved) < len(y)
 
 
@@ -63,9 +61,9 @@ def test_without_convergence_the_cavities_are_the_answer(monkeypatch, multi_clas
 
 def test_a_row_takes_few_factorisations(monkeypatch):
     """A row whose other sites cannot be solved in a few factorisations keeps its cavity."""
-    monkeypatch.setattr(leave_one_out, "_EFFORT", 1)
+    monkeypatch.setattr(evidence, "_EFFORT", 1)
     X, y = noisy_rows()
     K = 10.0 * np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(axis=-1))
     found = postlin.infer(K, np.where(y, 1.0, -1.0))
-    expected = leave_one_out.cavities(found)
-    np.testing.assert_array_equal(leave_one_out.left_out(found, PARALLEL, 60), expected)
+    expected = evidence.cavities(found)
+    np.testing.assert_array_equal(evidence.left_out(found, PARALLEL, 60), expected)

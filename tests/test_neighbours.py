@@ -14,8 +14,7 @@ from postlin.linalg.arrays import place_of
 from postlin.streaming import neighbours, places, searches
 from postlin.streaming.chunks import checked
 from postlin.streaming.engines import Threads
-from postlin.streaming.found import merge
-from postlin.streaming.neighbours import Neighbours, Searching, low_recall
+from postlin.streaming.neighbours import Neighbours, Searching, low_recall, merge
 from postlin.streaming.places import Places, turns
 from postlin.streaming.sources import Source
 

@@ -16,18 +16,26 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from postlin import GPClassifier, load
-from postlin.estimator import reporting
 from postlin.learning import parts
-from postlin.learning.forecast import costs, factorisation_seconds
-from postlin.learning.progress import Costs, Heartbeat, Progress, Sought, in_words, watched, watching
+from postlin.learning import progress as progress_module
+from postlin.learning.progress import (
+    Costs,
+    Heartbeat,
+    Progress,
+    Sought,
+    costs,
+    factorisation_seconds,
+    in_words,
+    watched,
+    watching,
+)
 from postlin.workbench.cli import large, outputs
 from postlin.workbench.cli import progress as shown_progress
 from postlin.workbench.cli.inputs import BadInputError
-from postlin.workbench.cli.large import Large
+from postlin.workbench.cli.large import Forecast, Large
 from postlin.workbench.cli.progress import described
 from postlin.workbench.evaluation import monitor
 from postlin.workbench.evaluation.folds import Data, EvaluationInterruptedError, Store, Task, run
-from postlin.workbench.evaluation.forecast import Forecast
 from postlin.workbench.evaluation.monitor import Board
 
 
@@ -216,7 +224,7 @@ def test_verbose_shows_progress_every_few_seconds(table, monkeypatch, caplog):
         def __init__(self, beat):
             super().__init__(beat, every=0.01)
 
-    monkeypatch.setattr(reporting, "Heartbeat", Fast)
+    monkeypatch.setattr(progress_module, "Heartbeat", Fast)
     with caplog.at_level(logging.INFO, logger="postlin"):
         GPClassifier(verbose=1).fit(*table)
     lines = [line for line in caplog.messages if "so far" in line]

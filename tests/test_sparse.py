@@ -26,8 +26,8 @@ from postlin.inference.sparse.passes import RowMarginals, Sweep
 from postlin.inference.sparse.posterior import Basis, SparsePosterior, State
 from postlin.inference.sparse.row_sites import Method, RowMoments
 from postlin.kernels import bind, cross, diagonal, full_cross, moves_points
-from postlin.learning.coarse import train_sparse
 from postlin.learning.hyperparameters import Hyperparameters, WithPoints
+from postlin.learning.sampled import train_sparse
 from postlin.learning.sparse_model import SparseModel
 from postlin.learning.training import train
 from postlin.likelihoods import Logit, NoisyThreshold, Probit

@@ -5,7 +5,7 @@ import pytest
 
 from postlin.likelihoods import REGISTRY, Logit, NoisyThreshold, Probit, WithNoise
 from postlin.likelihoods.tables import Tables
-from postlin.linalg.pivoted import PivotedRoot
+from postlin.linalg.factor import PivotedRoot
 
 LIKELIHOODS = [*(make() for make in REGISTRY.values()), WithNoise(NoisyThreshold(), 0.1)]
 

@@ -9,7 +9,7 @@ from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.exact.posterior import GaussianPosterior
 from postlin.kernels import bind, terms
 from postlin.linalg import factor as correlation
-from postlin.linalg import in_place, triangles
+from postlin.linalg import triangles
 from postlin.linalg.factor import Correlation, Factor
 from postlin.linalg.triangles import gains_before, lower_panels, mirror, panels
 from postlin.rules.sites import Sites
@@ -25,7 +25,7 @@ def panel_size(request, monkeypatch):
         monkeypatch.setattr(correlation, "FEW_ROWS", 0)
         monkeypatch.setattr(terms, "FEW_ROWS", 0)
         for name, rows in {"_WHOLE": 40, "_PART": 20, "_INVERTED": 10, "_SOLVED": 7}.items():
-            monkeypatch.setattr(in_place, name, rows)
+            monkeypatch.setattr(triangles, name, rows)
 
 
 @pytest.fixture(name="K")
@@ -172,9 +172,9 @@ def test_halves_of_triangles_are_factorised_and_inverted_in_place(n):
     L = np.tril(rng.normal(size=(n, n))) / np.sqrt(n) + np.eye(n) * 2
     above = np.triu(rng.normal(size=(n, n)), 1)
     A = np.asfortranarray(np.tril(L @ L.T) + above)
-    assert in_place.factorise(A) == 0
+    assert triangles.factorise(A) == 0
     np.testing.assert_allclose(np.tril(A), L * np.sign(np.diag(L)), rtol=0, atol=1e-12)
-    in_place.invert(A)
+    triangles.invert(A)
     np.testing.assert_allclose(np.tril(A) @ L, np.eye(n) * np.sign(np.diag(L)), rtol=0, atol=1e-12)
     np.testing.assert_array_equal(np.triu(A, 1), above)
 
@@ -183,4 +183,4 @@ def test_halves_of_triangles_are_factorised_and_inverted_in_place(n):
 def test_the_first_minor_without_a_factor_is_named(K, first):
     A = np.asfortranarray(K)
     A[first - 1, first - 1] = -1e-3
-    assert in_place.factorise(A) == first
+    assert triangles.factorise(A) == first

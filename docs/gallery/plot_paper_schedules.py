@@ -55,7 +55,7 @@ _ = display.ax_.set_title("PL, undamped, without Newton")
 # Finally we compare the time of a fit with hyperparameters, as the median of three runs, with the
 # paper's times. Each evaluation of the evidence starts from the previous one and costs a few
 # factorisations with any schedule.
-from postlin.workbench.paper.results import timings
+from postlin.workbench.paper import timings
 
 print("method  seconds  paper (Matlab)")
 for timing in timings("converged"):

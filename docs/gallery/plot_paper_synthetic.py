@@ -10,7 +10,7 @@ quadrant.
 # %%
 # Plain EP is undamped and accepts negative sites. Whether it arrives at a cavity with negative variance
 # depends on the order in which it visits the two points.
-from postlin.workbench.paper.synthetic import example
+from postlin.workbench.paper import example
 
 found = example()
 for order, fate in found.ep.items():
@@ -54,7 +54,7 @@ _ = ax.legend(loc="upper left", framealpha=0.9)
 # has converged to one of them.
 from postlin import infer
 from postlin.likelihoods import NoisyThreshold
-from postlin.workbench.paper.synthetic import EPSILON, LABELS, PRIOR_COVARIANCE, PRIOR_MEAN
+from postlin.workbench.paper import EPSILON, LABELS, PRIOR_COVARIANCE, PRIOR_MEAN
 
 for inference in ("pl", "ep"):
     result = infer(

@@ -17,7 +17,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from postlin.datasets import load, whiten
 from postlin.workbench.evaluation.methods import make_classifier
-from postlin.workbench.paper.results import PAPER, SETS
+from postlin.workbench.paper import PAPER, SETS
 
 crab = load("crab")
 X, y = whiten(crab.X), crab.y

@@ -1,5 +1,6 @@
 """The data sets of the paper, which come with the package, and the whitening that it uses."""
 
+import bz2
 import csv
 from collections.abc import Callable
 from importlib.resources import files
@@ -80,8 +81,8 @@ def load(name: str) -> Bunch:
     if name not in _RECIPES:
         raise ValueError(f"name must be one of {', '.join(map(repr, _RECIPES))}, got {name!r}.")
     recipe = _RECIPES[name]
-    path = files("postlin.datasets").joinpath("data", f"{recipe.file or name}.csv")
-    header, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines())
+    path = files("postlin.datasets").joinpath("data", f"{recipe.file or name}.csv.bz2")
+    header, *rows = csv.reader(bz2.decompress(path.read_bytes()).decode().splitlines())
     X = np.array([[float(cell) if cell else np.nan for cell in row[:-1]] for row in rows])
     X = np.where(np.isnan(X), np.nanmedian(X, axis=0), X)
     y = np.array([recipe.to_class(row[-1]) for row in rows])

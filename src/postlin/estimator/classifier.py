@@ -18,13 +18,13 @@ from postlin.estimator.fits import Fit, one_warning
 from postlin.estimator.fitting import fit_classes
 from postlin.estimator.parameters import Plan, plan_of
 from postlin.estimator.reading import read, validated
-from postlin.estimator.reporting import reported
 from postlin.estimator.scaling import with_remark
 from postlin.estimator.strategies import Strategy
 from postlin.inference.infer import TOL
 from postlin.inference.prior_mean import PriorMean
 from postlin.kernels import alike
 from postlin.learning.hyperprior import ARDPrior, Hyperprior
+from postlin.learning.progress import reported
 from postlin.learning.search import Callback
 from postlin.likelihoods import BinaryLikelihood
 from postlin.linalg.arrays import like, on_host

@@ -10,8 +10,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array, Marginals, override
 from postlin.exceptions import ConvergenceWarning
-from postlin.inference.exact.evidence import ExactApproximation
-from postlin.inference.exact.leave_one_out import cavities, left_out
+from postlin.inference.exact.evidence import ExactApproximation, cavities, left_out
 from postlin.inference.result import NO_CORRECTION, Approximation
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.models import ExactModel, Model

@@ -15,14 +15,12 @@ from postlin.estimator.parameters import Plan
 from postlin.estimator.reading import Labelled
 from postlin.estimator.strategies import REGISTRY, Strategy, Task
 from postlin.kernels import check_kernel, kernels_of, matrices_held
-from postlin.learning.duplicates import train_distinct
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.joint_levels import train_joint
-from postlin.learning.joint_model import JointModel
+from postlin.learning.joint_model import JointModel, train_joint
 from postlin.learning.models import ExactModel
-from postlin.learning.progress import watched
+from postlin.learning.parts import train_distinct
+from postlin.learning.progress import shown_log, watched
 from postlin.learning.starts import constant_evidence
-from postlin.learning.training import shown_log
 from postlin.linalg.threads import blas_threads
 from postlin.rules.weights import UNIT, Observations
 

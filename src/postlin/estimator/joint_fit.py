@@ -7,8 +7,7 @@ from scipy.special import logsumexp
 
 from postlin._typing import Array, Marginals, override
 from postlin.estimator.fits import Fit, draws
-from postlin.inference.joint.evidence import JointApproximation, cavity
-from postlin.inference.joint.leave_one_out import disturbances, without_one
+from postlin.inference.joint.evidence import JointApproximation, cavity, disturbances, without_one
 from postlin.inference.joint.posterior import JointPrior
 from postlin.inference.solver import solve
 from postlin.kernels import kernels_of

@@ -36,7 +36,7 @@ def check_model(model: GPClassifier | Pipeline, features: int | None) -> None:
     """Raise an error unless a fitted model predicts; ``features`` as ``transformed`` returns it."""
     classifier = model.steps[-1][1] if isinstance(model, Pipeline) else model
     if _reads_tables(model):
-        from postlin.tables.checks import check_preparation
+        from postlin.tables.preparation import check_preparation
 
         check_preparation(model)
     if features is not None:
@@ -76,8 +76,7 @@ def _blank(model: Pipeline, n: int) -> Any:
     """A row of zeros, or a row of a table in which every value is missing."""
     if not _reads_tables(model):
         return np.zeros((1, n))
-    from postlin.tables.checks import blank_row
-    from postlin.tables.preparation import columns_of
+    from postlin.tables.preparation import blank_row, columns_of
 
     columns = columns_of(model)
     assert columns is not None

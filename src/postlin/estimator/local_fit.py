@@ -22,7 +22,7 @@ from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.local_model import Latent, LocalMarginals, LocalModel
 from postlin.learning.local_search import logger
 from postlin.learning.local_training import Learned
-from postlin.learning.training import shown_log
+from postlin.learning.progress import shown_log
 from postlin.likelihoods import BinaryLikelihood
 from postlin.linalg.arrays import HOST, Place
 from postlin.streaming.neighbours import Neighbours

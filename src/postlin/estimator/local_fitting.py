@@ -16,12 +16,11 @@ from postlin.estimator.strategies import REGISTRY, Strategy
 from postlin.kernels.stacks import metric
 from postlin.learning.global_fit import Passes
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.local_checkpoint import MemoFile
+from postlin.learning.local_checkpoint import Memo, MemoFile, Task
 from postlin.learning.local_model import LocalModel
-from postlin.learning.local_task import Memo, Task
 from postlin.learning.local_training import Learner
+from postlin.learning.progress import shown_log
 from postlin.learning.sparse_model import TOL
-from postlin.learning.training import shown_log
 from postlin.linalg.arrays import HOST, Place, place_named, place_of
 from postlin.streaming import engines, views
 from postlin.streaming.sources import ArraySource

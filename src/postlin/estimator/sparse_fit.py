@@ -18,8 +18,7 @@ from postlin.likelihoods import BinaryLikelihood
 from postlin.linalg.arrays import HOST
 from postlin.linalg.threads import blas_threads
 from postlin.streaming.chunks import CHUNK
-from postlin.streaming.placed import PlacedRows
-from postlin.streaming.views import SourceRows
+from postlin.streaming.views import PlacedRows, SourceRows
 
 
 class Each(NamedTuple):

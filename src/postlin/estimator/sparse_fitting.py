@@ -21,13 +21,12 @@ from postlin.estimator.strategies import REGISTRY, Strategy
 from postlin.inference.sparse.posterior import State, inducing_points
 from postlin.kernels import check_kernel
 from postlin.learning.checkpoint import Checkpoint, RememberingModel, check_path
-from postlin.learning.coarse import train_sparse
 from postlin.learning.hyperparameters import WithPoints
-from postlin.learning.progress import watched
-from postlin.learning.sampled import train_sampled
+from postlin.learning.progress import shown_log, watched
+from postlin.learning.sampled import train_sampled, train_sparse
 from postlin.learning.sparse_model import TOL, SparseModel
 from postlin.learning.starts import constant_evidence
-from postlin.learning.training import Training, shown_log, train
+from postlin.learning.training import Training, train
 from postlin.linalg.arrays import HOST, Place, on_host, place_named, place_of
 from postlin.linalg.threads import blas_threads, threads
 from postlin.streaming import engines, sources, survey, views

@@ -5,7 +5,7 @@ free log-parameters, in scikit-learn's order, without the (n, n, p) tensor of sc
 gradients. Kernels without a formula here fall back to that tensor.
 """
 
-from postlin.kernels import compound, pointwise, stationary  # noqa: F401  (they register their terms)
+from postlin.kernels import formulas  # noqa: F401  (it registers their terms)
 from postlin.kernels.terms import Cross as Cross
 from postlin.kernels.terms import Diagonal as Diagonal
 from postlin.kernels.terms import Gram as Gram

@@ -22,7 +22,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from postlin._typing import Array
-from postlin.kernels.stationary import radial
+from postlin.kernels.formulas import radial
 from postlin.kernels.terms import ByTheta, shown
 from postlin.kernels.tree import SMOOTHNESS, parts
 from postlin.linalg.arrays import Matrix, namespace, on_host, place_of

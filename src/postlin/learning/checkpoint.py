@@ -7,7 +7,6 @@ and continues where it ended. Of a completed inference the journal keeps the res
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -15,14 +14,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from postlin._files import reason, sealed, try_to_write, write_atomically
+from postlin._files import reason, sealed, try_to_write
 from postlin._typing import Array, override
-from postlin.exceptions import CheckpointError, FileWarning, NotPositiveDefiniteError
+from postlin.exceptions import CheckpointError, NotPositiveDefiniteError
 from postlin.inference.sparse.evidence import SparseApproximation
 from postlin.inference.sparse.posterior import State
 from postlin.inference.sparse.solver import record_of_passes
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.journal_file import FORMAT, PLACED, SUMS, Content, Step, read, stored, version
+from postlin.learning.journal_file import PLACED, SUMS, Content, FitFile, Step, read, stored
 from postlin.learning.sparse_model import SparseModel
 from postlin.linalg.arrays import on_host
 from postlin.streaming.chunks import Chunk
@@ -101,27 +100,17 @@ class Journal:
             step["state"] = None
 
 
-class Checkpoint:
-    """A file with the journals of a fit, which belongs to the data and parameters of a fingerprint."""
+class Checkpoint(FitFile):
+    """The journals of a fit."""
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
-        self.path = Path(path)
-        self._about = {"format": FORMAT, "postlin": version(), "fingerprint": fingerprint}
+        super().__init__(path, fingerprint)
         content = read(self.path, fingerprint) if self.path.exists() else Content()
-        if content.damaged:
-            lines = ", ".join(map(str, content.damaged[:5])) + ", …" * (len(content.damaged) > 5)
-            warnings.warn(
-                FileWarning(
-                    f"the checkpoint {str(path)!r} is damaged in line {lines}: what it held there is "
-                    "computed again."
-                ),
-                stacklevel=2,
-            )
+        self.warn_of_damage(content.damaged)
         #: What the fit chose at random when it began: the seed and the inducing points.
         self.choices: dict[str, Any] = content.choices
         self._journals = {name: Journal(self, steps) for name, steps in content.journals.items()}
         self._due = time.monotonic() + EVERY
-        self._has_warned = False
 
     def journal(self, name: str) -> Journal:
         """The journal of the binary problem with this name."""
@@ -140,25 +129,13 @@ class Checkpoint:
             self.write()
 
     def write(self) -> None:
-        """Write the file; if that fails, a warning says so once, and the fit goes on without."""
+        """Write the file, and take longer until the next time if that takes long."""
         began = time.monotonic()
-        try:
-            write_atomically(self.path, lambda file: file.writelines(self._lines()))
-        except OSError as error:
-            if not self._has_warned:
-                self._has_warned = True
-                warnings.warn(
-                    FileWarning(
-                        f"the checkpoint {str(self.path)!r} cannot be written: {reason(error)}. The "
-                        "fit goes on, and if it is killed, what it has computed since is lost."
-                    ),
-                    stacklevel=2,
-                )
+        self.write_lines(self._lines())
         now = time.monotonic()
         self._due = now + EVERY * max(1.0, (now - began) / _LONG)
 
     def _lines(self) -> Iterator[bytes]:
-        yield sealed(self._about)
         yield sealed({"choices": self.choices}, stored)
         for name, journal in self._journals.items():
             for number, step in enumerate(journal.steps):

@@ -5,17 +5,20 @@ began, and each of the others holds one inference of one journal.
 """
 
 import importlib
+import os
+import warnings
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from postlin._files import reason, unsealed
+from postlin._files import reason, sealed, unsealed, write_atomically
 from postlin._typing import Array
-from postlin.exceptions import CheckpointError
+from postlin.exceptions import CheckpointError, FileWarning
 from postlin.inference.sparse import passes
 
 #: The number of the file's layout, which changes with the layout.
@@ -48,8 +51,38 @@ class Content:
     damaged: list[int] = field(default_factory=list)
 
 
-def version() -> str:
-    """The version of postlin."""
+class FitFile:
+    """A file that belongs to the data and parameters of a fingerprint, as its first line says."""
+
+    def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
+        self.path = Path(path)
+        self._about = {"format": FORMAT, "postlin": _version(), "fingerprint": fingerprint}
+        self._has_warned = False
+
+    def warn_of_damage(self, lines: list[int]) -> None:
+        """Warn of lines that cannot be used, if there are any."""
+        if lines:
+            shown = ", ".join(map(str, lines[:5])) + ", …" * (len(lines) > 5)
+            self._warn(f"is damaged in line {shown}: what it held there is computed again.")
+
+    def write_lines(self, lines: Iterable[bytes]) -> None:
+        """Write the file; if that fails, a warning says so once, and the fit goes on without."""
+        every = chain([sealed(self._about)], lines)
+        try:
+            write_atomically(self.path, lambda file: file.writelines(every))
+        except OSError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                self._warn(
+                    f"cannot be written: {reason(error)}. The fit goes on, and if it is killed, what "
+                    "it has computed since is lost."
+                )
+
+    def _warn(self, text: str) -> None:
+        warnings.warn(FileWarning(f"the checkpoint {str(self.path)!r} {text}"), stacklevel=4)
+
+
+def _version() -> str:
     return str(importlib.import_module("postlin").__version__)
 
 
@@ -97,7 +130,7 @@ def belonging(path: Path, fingerprint: str) -> list[bytes]:
     if not known:
         raise CheckpointError(
             f"{str(path)!r} is a checkpoint of postlin {about.get('postlin')} in format "
-            f"{about['format']}, and postlin {version()} reads format {FORMAT}: remove it "
+            f"{about['format']}, and postlin {_version()} reads format {FORMAT}: remove it "
             "to begin anew."
         )
     if not same:

@@ -15,8 +15,8 @@ from postlin.kernels.stacks import metric
 from postlin.learning.global_fit import problem_of, sparse_model
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import ARDPrior
+from postlin.learning.local_checkpoint import Task
 from postlin.learning.local_model import LocalModel
-from postlin.learning.local_task import Task
 from postlin.learning.models import ExactModel, Model, Start
 from postlin.learning.sparse_model import SparseModel
 from postlin.learning.training import train

@@ -8,26 +8,28 @@ inducing points, and numbers of neighbours.
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
 
 from postlin._typing import Array
 from postlin.kernels import shown
 from postlin.kernels.stacks import metric
-from postlin.learning.forecast import factorisation_seconds, local_units
 from postlin.learning.global_fit import GlobalFit, Passes, fitted, with_parts
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import ARDPrior
+from postlin.learning.local_checkpoint import Task
 from postlin.learning.local_evidence import Evidence
 from postlin.learning.local_model import Latent, LocalModel, LocalScore, reach
 from postlin.learning.local_search import ROUNDS, Climb, ClimbState, Pool, WeakPrior, scored
-from postlin.learning.local_sight import Sight
-from postlin.learning.local_task import Task
-from postlin.learning.progress import watched
+from postlin.learning.progress import factorisation_seconds, local_units, watched
+from postlin.learning.starts import FAINT, NOTHING
 from postlin.learning.training import BLIND
+from postlin.linalg.arrays import on_host
 from postlin.streaming.neighbours import low_recall
-from postlin.streaming.surroundings import Surroundings
+from postlin.streaming.surroundings import Neighbourhoods, Queries, Surroundings
 
 logger = logging.getLogger("postlin")
 
@@ -70,6 +72,57 @@ class Learned(NamedTuple):
     remarks: list[str]
     interrupted: bool
     constant: bool  # whether all new rows get nearly the same probability
+
+
+#: Rows that are looked at, and others with which they are compared beside their neighbours: where many
+#: rows are equal, all neighbours of a row may be equal to it.
+_ROWS, _OTHERS = 50, 1000
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The largest covariance of two rows that differ, and the largest variance.
+
+    Where no row has a covariance with another one, new rows are predicted by the prior, whatever the
+    labels of their neighbours.
+    """
+
+    shared: float
+    variance: float
+
+    @classmethod
+    def at(cls, kernel: Kernel, rows: Surroundings, k: int, seed: int) -> "Sight":
+        """What a kernel without white noise has among rows that are searched in its metric."""
+        look = _Look(kernel, rows.drawn(_OTHERS, seed + 4).X)
+        found = rows.each(look, rows.drawn(_ROWS, seed), k, _ROWS)
+        return cls(max(each.shared for each in found), max(each.variance for each in found))
+
+    @property
+    def is_none(self) -> bool:
+        """Whether no probability can differ by more than a few thousandths."""
+        return self.shared <= NOTHING
+
+    @property
+    def informs(self) -> bool:
+        """Whether the matrix of the kernel is far from diagonal."""
+        return self.shared > FAINT * self.variance
+
+
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """The sight of a block of queries, which can be sent to where the rows are."""
+
+    kernel: Kernel
+    others: Array
+
+    def __call__(self, near: Neighbourhoods, queries: Queries) -> Sight:
+        shared = 0.0
+        for x, rows in zip(queries.X, np.asarray(on_host(near.X)), strict=True):
+            several = np.concatenate([rows, self.others])
+            different = several[(several != x).any(axis=1)]
+            if len(different):
+                shared = max(shared, float(np.abs(self.kernel(x[None], different)).max()))
+        return Sight(shared, float(np.abs(self.kernel.diag(queries.X)).max()))
 
 
 class Learner:

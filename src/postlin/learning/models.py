@@ -19,10 +19,9 @@ from postlin.inference.exact.problem import ExactProblem
 from postlin.inference.prior_mean import PriorMean, mean_at
 from postlin.inference.result import EXACT, Adjoint, Approximation, Record, warnings_about
 from postlin.inference.solver import solve
-from postlin.learning.forecast import OF_EXACT, costs
 from postlin.learning.groups import neighbourhoods
 from postlin.learning.hyperparameters import Hyperparameters
-from postlin.learning.progress import Costs
+from postlin.learning.progress import OF_EXACT, Costs, costs
 from postlin.likelihoods import WithNoise
 from postlin.linalg.arrays import HOST, Matrix, Place, add_to_diagonal, diagonal
 from postlin.linalg.minimise import Worth

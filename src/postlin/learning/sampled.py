@@ -1,5 +1,8 @@
 """Learning from samples: hyperparameters for very many rows, all of which only inference reads.
 
+On all rows every evaluation of a search costs tens of passes. A search on all rows begins where that on
+a sample has ended, with the curvature of the sample's evidence and with its sites, and needs few.
+
 A sample of ``FEW`` rows nearly determines the optimum; fewer rows, ``FIRST``, tell where to begin. The
 search goes on with ``MANY`` rows for as long as better points lower the log-loss of rows held back.
 
@@ -20,7 +23,6 @@ import numpy as np
 
 from postlin._typing import Array
 from postlin.inference.sparse.posterior import State
-from postlin.learning.coarse import curvature_at
 from postlin.learning.hyperparameters import Hyperparameters, WithPoints
 from postlin.learning.hyperprior import Hyperprior
 from postlin.learning.search import Callback, Evaluation, Search, logger
@@ -29,6 +31,71 @@ from postlin.learning.starts import Guide
 from postlin.learning.training import Climb, Training, train
 from postlin.linalg.minimise import Optimizer
 from postlin.streaming.views import ArrayRows
+
+#: The step of a log-parameter in the differences that measure curvature, and the least curvature used.
+_STEP, _LEAST = 0.1, 0.3
+#: With more parameters than this, as with learned inducing points, curvature costs more than it saves.
+_MANY = 40
+
+
+def train_sparse(
+    models: Sequence[SparseModel],
+    at: Hyperparameters,
+    optimizer: Optimizer | str | None,
+    *,
+    coarse_rows: int | None = None,
+    seed: int = 0,
+    restarts: int = 0,
+    starts: Sequence[State | None],
+    callback: Callback | None = None,
+    guide: Guide | None = None,
+    **options: Any,
+) -> Training[State]:
+    """Maximise the evidence, as ``train`` does.
+
+    If ``coarse_rows`` is below the number of rows, a search on so many rows, drawn with the ``seed``,
+    comes first and makes all the restarts. The callback is called in the second search only, whose
+    evidence is that of all rows. Both searches have the other ``options`` of ``train``.
+    """
+    search: Callable[..., Training[State]] = partial(train, **options)
+    n = max(model.n_rows for model in models)
+    if optimizer is None or coarse_rows is None or coarse_rows >= n:
+        return search(
+            models, at, optimizer, restarts=restarts, starts=starts, callback=callback, guide=guide
+        )
+    some = [
+        model.on(model.rows.sample(coarse_rows, seed).standing_for(model.n_rows)) for model in models
+    ]
+    logger.info("searching on %d of %d rows first (coarse_rows, seed %d)", coarse_rows, n, seed)
+    cold = [None] * len(some)
+    coarse = search(some, at, optimizer, restarts=restarts, starts=cold, guide=guide)
+    logger.info("continuing on all rows from %s", coarse.at.kernel)
+    fine = search(
+        models,
+        coarse.at,
+        None if coarse.interrupted else optimizer,
+        starts=[found.start for found in coarse.best],
+        callback=callback,
+        guide=guide,
+        look_around=False,
+        curvature=None if coarse.interrupted else curvature_at(some, coarse),
+    )
+    return fine._replace(interrupted=coarse.interrupted or fine.interrupted)
+
+
+def curvature_at(some: Sequence[SparseModel], coarse: Training[State]) -> Array | None:
+    """The Hessian of minus the log evidence at the end of a search; None for too many parameters."""
+    theta, (_, high) = coarse.at.theta, coarse.at.bounds.T
+    if len(theta) > _MANY:
+        return None
+    objective = Search(some, coarse.at, [found.start for found in coarse.best], True)
+    steps = np.diag(np.where(theta + _STEP < high, _STEP, -_STEP))
+    here = objective(theta)[1]
+    rows = np.array([(objective(theta + step)[1] - here) / step.sum() for step in steps])
+    values, vectors = np.linalg.eigh(0.5 * (rows + rows.T))
+    curvature: Array = (vectors * np.maximum(values, _LEAST)) @ vectors.T
+    return curvature
+
 
 #: Rows of the searches, the first only with so many rows a point, and rows held back, a tenth of all
 #: at most.

@@ -17,17 +17,15 @@ from postlin.inference.sparse.posterior import JITTER, Basis, SparsePosterior, S
 from postlin.inference.sparse.row_sites import Method
 from postlin.inference.sparse.solver import AfterPass, Solver, record_of_passes
 from postlin.kernels import WhiteSplit, moves_points, shown, split_white
-from postlin.learning.forecast import OF_SPARSE, costs
 from postlin.learning.hyperparameters import Hyperparameters, WithPoints
 from postlin.learning.models import Model
-from postlin.learning.progress import Costs
+from postlin.learning.progress import OF_SPARSE, Costs, costs
 from postlin.likelihoods import BinaryLikelihood, WithNoise
 from postlin.linalg.arrays import HOST, Place
 from postlin.linalg.minimise import Worth
 from postlin.rules.binary import Rule
 from postlin.schedules import Parallel
-from postlin.streaming.placed import PlacedRows
-from postlin.streaming.views import ArrayRows, Rows
+from postlin.streaming.views import ArrayRows, PlacedRows, Rows
 
 #: A search with more parameters than this, as with learned inducing points, takes no more evaluations.
 MANY = 40

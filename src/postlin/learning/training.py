@@ -1,8 +1,6 @@
 """Learning hyperparameters: searches from one start or several, of which the best end counts."""
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Generic, NamedTuple, Protocol
 
 import numpy as np
@@ -10,11 +8,10 @@ import numpy as np
 from postlin._typing import Array
 from postlin.exceptions import NotPositiveDefiniteError
 from postlin.inference.result import Approximation
-from postlin.learning.forecast import LED
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.hyperprior import BoundARDPrior, Hyperprior
 from postlin.learning.models import LARGE, Model, Path, Start
-from postlin.learning.progress import Costs, Sought, watched
+from postlin.learning.progress import LED, Costs, Sought, watched
 from postlin.learning.search import LOOSEST, Callback, Search, logger
 from postlin.learning.starts import Guide
 from postlin.linalg.minimise import Minimum, Optimizer, Worth, minimise, optimise
@@ -410,19 +407,3 @@ def _from_the_prior(
         if now > before:
             fits[k] = other
     return said
-
-
-@contextmanager
-def shown_log(verbose: int) -> Iterator[None]:
-    """Show the log on standard error, unless the application has handlers of its own."""
-    if not verbose or logger.hasHandlers():
-        yield
-        return
-    handler, level = logging.StreamHandler(), logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)

@@ -1,7 +1,8 @@
 """I plus a positive semi-definite matrix: its factor, its inverse and a correlation, in one array.
 
 The array, in LAPACK's order, holds the lower triangle of the matrix, then of its Cholesky factor L,
-then of L⁻¹ and at last of the inverse. No jitter is needed, since the eigenvalues are at least one.
+then of L⁻¹ and at last of the inverse. No jitter is needed, since the eigenvalues are at least one. A
+covariance that may be singular has a root with pivots.
 """
 
 from collections.abc import Sequence
@@ -218,3 +219,39 @@ class Factor(Cholesky):
             ours = np.asfortranarray(spread / unit)
             array = blas.dsyrk(-1.0, ours, beta=1.0, c=array, trans=1, lower=1, overwrite_c=1)
         return Correlation(array, unit)
+
+
+#: A row is left out as a pivot where the rows before it leave less than this part of its variance.
+#: Draws then lack 1e-5 of a standard deviation at most, and solves lose five digits at most.
+_NEGLIGIBLE = 1e-10
+
+
+class PivotedRoot:
+    """A matrix L of n rows with L Lᵀ = Σ, to within a part of 1e-10 of each variance.
+
+    Its rows that belong to the pivots make a lower triangle, so that z follows from d = L z.
+    """
+
+    def __init__(self, covariance: Array) -> None:
+        """Factorise the correlation matrix, whose pivots do not depend on the scale of a row."""
+        sigma = np.sqrt(covariance.diagonal())
+        correlation = np.asfortranarray(covariance / np.outer(sigma, sigma))
+        factor, order, rank, _ = lapack.dpstrf(correlation, lower=1, tol=_NEGLIGIBLE, overwrite_a=1)
+        order -= 1  # LAPACK counts from one
+        rows = np.tril(factor[:, :rank])
+        #: The indices of the pivots.
+        self.pivots: np.ndarray = order[:rank]
+        self.matrix: Array = np.empty(rows.shape)
+        self.matrix[order] = sigma[order, None] * rows
+        self._triangle, self._sigma = np.asfortranarray(rows[:rank]), sigma[self.pivots, None]
+
+    @property
+    def rank(self) -> int:
+        """The number of pivots."""
+        return len(self.pivots)
+
+    def whitened(self, columns: Array) -> Array:
+        """z for each column d of which the entries at the pivots are given; ``columns`` is kept."""
+        scaled = columns / self._sigma
+        z: Array = solve_triangular(self._triangle, scaled, lower=True, overwrite_b=True)
+        return z

@@ -23,7 +23,7 @@ from postlin.inference.exact.posterior import GaussianPosterior
 from postlin.inference.exact.problem import ExactProblem
 from postlin.likelihoods.base import BinaryLikelihood
 from postlin.likelihoods.tables import Tables
-from postlin.linalg.pivoted import PivotedRoot
+from postlin.linalg.factor import PivotedRoot
 from postlin.rules.sites import Sites
 
 #: Sites of a likelihood that is not log-concave keep this part of their strength. With 20 rows and the

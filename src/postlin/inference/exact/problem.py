@@ -5,6 +5,7 @@ marginals by dm/√v = C q and dv/v = −(C∘C) p, where C is the posterior cor
 the Jacobian J of the undamped map costs O(n²).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,8 +13,7 @@ import numpy as np
 
 from postlin._typing import Array, cached_property, override
 from postlin.exceptions import ImproperCavityError, NotPositiveDefiniteError
-from postlin.inference.contract import LEAST, MEAN_ACCURACY, Iterate, Jacobian, Problem, Step
-from postlin.inference.exact.mode import ModeClimb
+from postlin.inference.contract import LEAST, MEAN_ACCURACY, Iterate, Jacobian, Posterior, Problem, Step
 from postlin.inference.exact.posterior import GaussianPosterior
 from postlin.inference.exact.sweep import swept
 from postlin.likelihoods.base import BinaryLikelihood, Likelihood
@@ -26,6 +26,49 @@ from postlin.rules.weights import UNIT, Weights
 
 #: Up to this many points, eigenvalues are computed from J as a dense matrix.
 _DENSE = 150
+
+
+#: The shortest part of a step that is tried, and the residual below which the whole step is taken.
+_SHORTEST, _CLOSE = 1e-3, 0.3
+
+
+class ModeClimb:
+    """A point f = μ₀ + K a that moves towards the maximum of log p(y|f) + log prior(f): for Laplace.
+
+    Newton's step is searched along without a factorisation: both f and a change linearly.
+    """
+
+    def __init__(
+        self,
+        prior_mean: Array,
+        start: Posterior | None,
+        sites_at: Callable[[Array], Sites],
+        log_likelihood: Callable[[Array], float],
+    ) -> None:
+        self._prior_mean, self._sites_at, self._log_likelihood = prior_mean, sites_at, log_likelihood
+        self._f = prior_mean if start is None else start.mean
+        self._a = np.zeros_like(prior_mean) if start is None else start.weights
+        self._height = self._log_posterior(self._f, self._a)
+
+    def sites(self) -> Sites:
+        """The sites at the present point. The mean of their posterior is where Newton's step leads."""
+        return self._sites_at(self._f)
+
+    def advance(self, iterate: Iterate) -> None:
+        """Go from the present point towards the iterate's mean, as far as the density increases."""
+        length = 1.0
+        step, turn = iterate.posterior.mean - self._f, iterate.posterior.weights - self._a
+        while True:
+            f, a = self._f + length * step, self._a + length * turn
+            height = self._log_posterior(f, a)
+            if height > self._height or length * iterate.size < _CLOSE or length < _SHORTEST:
+                break
+            length *= 0.5
+        self._f, self._a, self._height = f, a, height
+
+    def _log_posterior(self, f: Array, a: Array) -> float:
+        """The log density of the posterior at f, up to a constant."""
+        return self._log_likelihood(f) - 0.5 * float(a @ (f - self._prior_mean))
 
 
 @dataclass(frozen=True)

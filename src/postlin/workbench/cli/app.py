@@ -18,10 +18,10 @@ from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.files import check_skops
 from postlin.workbench.cli import inputs, large, outputs, tables
 from postlin.workbench.cli.experiments import evaluate, reproduce
+from postlin.workbench.cli.large import seconds_of_folds
 from postlin.workbench.cli.progress import fitting
 from postlin.workbench.cli.reading import Spelling
 from postlin.workbench.evaluation.folds import Data, Task, make_model
-from postlin.workbench.evaluation.forecast import seconds_of_folds
 
 _MODEL = Path("model.postlin")
 #: The format of predicted probabilities.

@@ -13,6 +13,7 @@ import typer
 
 from postlin import datasets
 from postlin.workbench.cli import inputs, large, outputs, tables
+from postlin.workbench.cli.large import seconds_of_folds
 from postlin.workbench.cli.progress import Folds, fitting
 from postlin.workbench.cli.reading import Spelling
 from postlin.workbench.evaluation.comparison import conclude
@@ -26,7 +27,6 @@ from postlin.workbench.evaluation.folds import (
     fingerprint,
     run,
 )
-from postlin.workbench.evaluation.forecast import seconds_of_folds
 from postlin.workbench.evaluation.methods import (
     DEFAULT_METHODS,
     LIKELIHOODS,
@@ -35,8 +35,7 @@ from postlin.workbench.evaluation.methods import (
     Protocol,
 )
 from postlin.workbench.evaluation.scores import Cell, Summary, cell_of, group, summarise
-from postlin.workbench.paper.results import PAPER, SETS, compare, timings
-from postlin.workbench.paper.synthetic import example
+from postlin.workbench.paper import PAPER, SETS, compare, example, timings
 from postlin.workbench.report import paper, sections
 from postlin.workbench.report.drawing import standalone
 from postlin.workbench.report.page import Figure, Section, render

@@ -9,10 +9,10 @@ import numpy as np
 import typer
 
 from postlin import datasets
-from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.folds import Data
 from postlin.workbench.evaluation.methods import (
     ALL_METHODS,
+    BASELINES,
     DEFAULT_METHODS,
     JOINT_METHODS,
     LIKELIHOODS,

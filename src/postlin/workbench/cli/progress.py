@@ -10,8 +10,8 @@ from rich.table import Column
 
 from postlin.learning.progress import EVERY, Heartbeat, Progress, Status, watching
 from postlin.workbench.cli import outputs
+from postlin.workbench.cli.large import seconds_of_folds
 from postlin.workbench.evaluation.folds import Data, Report, Task
-from postlin.workbench.evaluation.forecast import seconds_of_folds
 from postlin.workbench.evaluation.monitor import Board
 from postlin.workbench.report.words import spoken
 

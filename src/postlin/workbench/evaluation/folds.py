@@ -33,8 +33,14 @@ from postlin.datasets import whiten
 from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.verifying import check_verifiable
 from postlin.tables.preparation import Preparation
-from postlin.workbench.evaluation.baselines import BASELINES, make_baseline
-from postlin.workbench.evaluation.methods import SMALL_VARIANCE, MultiClass, Protocol, make_classifier
+from postlin.workbench.evaluation.methods import (
+    BASELINES,
+    SMALL_VARIANCE,
+    MultiClass,
+    Protocol,
+    make_baseline,
+    make_classifier,
+)
 from postlin.workbench.evaluation.monitor import Board, Desk
 
 #: What a line of a store holds; raised when that changes, so that lines of earlier forms are not used.

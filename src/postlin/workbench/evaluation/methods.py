@@ -1,6 +1,11 @@
-"""Methods as estimators: the paper's, run to convergence or under its protocol, and others."""
+"""Methods as estimators: the paper's, run to convergence or under its protocol, and baselines."""
 
 from typing import Literal, get_args
+
+from sklearn.base import ClassifierMixin
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
 
 from postlin.estimator.classifier import GPClassifier
 from postlin.estimator.parameters import default_kernel
@@ -97,3 +102,24 @@ def _rule(method: str, small_variance: float | None) -> Rule:
     if small_variance is None:
         return EP()
     return EP(negative_sites="small_variance", small_variance=small_variance)
+
+
+#: The baselines, with the names by which tables call them.
+BASELINES = {
+    "majority": "class frequencies",
+    "logistic": "logistic regression",
+    "boosting": "gradient boosting",
+}
+
+
+def make_baseline(name: str) -> ClassifierMixin:
+    """An unfitted baseline, as scikit-learn sets it up.
+
+    Class frequencies predict the most frequent class, with the shares of all classes in the rows to
+    learn from as probabilities: what a method must beat to have learned anything.
+    """
+    if name == "majority":
+        return DummyClassifier(strategy="prior")
+    if name == "logistic":
+        return LogisticRegression(max_iter=1000)  # at 100 it often stops with a warning
+    return HistGradientBoostingClassifier(random_state=0)

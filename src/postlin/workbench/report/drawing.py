@@ -18,6 +18,8 @@ from matplotlib.lines import Line2D
 
 from postlin.plotting.common import INK, Style, look
 
+#: The most curves in a figure.
+MOST = 6
 #: Inches. All figures have one width, so that text has one size on the page.
 _WIDTH = 4.4
 _LEGEND_LINE = 0.18

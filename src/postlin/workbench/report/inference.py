@@ -1,6 +1,7 @@
 """Figures of inference and of learning: each is drawn, described in words and captioned."""
 
 import math
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -8,9 +9,17 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from postlin._typing import Array
+from postlin.estimator.parameters import default_kernel
+from postlin.inference.infer import infer
 from postlin.plotting import ConvergenceDisplay, EvidenceDisplay
 from postlin.plotting.common import COLOURS, INK, Style
+from postlin.rules.binary import EP, PL, Rule
+from postlin.schedules import Parallel
+from postlin.workbench.evaluation.folds import Results
+from postlin.workbench.evaluation.methods import SMALL_VARIANCE
+from postlin.workbench.evaluation.scores import group
 from postlin.workbench.report.drawing import (
+    MOST,
     count,
     handles,
     line,
@@ -22,8 +31,13 @@ from postlin.workbench.report.drawing import (
     short,
 )
 from postlin.workbench.report.page import Figure
+from postlin.workbench.report.words import names_of
 
 ORANGE, BLUE = COLOURS[:2]
+#: Traces of the log evidence that are nowhere this far apart are drawn as one.
+_SAME = 0.5
+#: Iterations of undamped parallel iteration: as in the paper, but more.
+_PLAIN_ITERATIONS = 40
 #: Evidence below the best by this many times the distance of the lower quartile is not drawn, if the
 #: axis becomes shorter by this factor or more.
 _FENCE, _SAVING = 6, 2.5
@@ -191,3 +205,35 @@ def _ellipse(mean: Array, covariance: Array) -> Array:
     radii = 3 * np.sqrt(np.maximum(variances, 0))[:, None]
     circle = np.stack([np.cos(angle), np.sin(angle)])
     return np.asarray(mean[:, None] + directions @ (radii * circle))
+
+
+def traces_of(results: Results) -> dict[str, list[float]]:
+    """Return the evidence by evaluation of some methods, in their first fold; equal ones are one."""
+    first = {cell: next(iter(folds.values())).trace for cell, folds in group(results).items()}
+    learned = {cell: trace for cell, trace in first.items() if trace}
+    names, alike = names_of(learned), list[tuple[list[str], list[float]]]()
+    for cell, trace in learned.items():
+        for same, other in alike:
+            if len(other) == len(trace) and np.max(np.abs(np.subtract(trace, other))) < _SAME:
+                same.append(names[cell])
+                break
+        else:
+            alike.append(([names[cell]], trace))
+    return {", ".join(same): trace for same, trace in alike[:MOST]}
+
+
+def convergence_histories(X: Array, y: Array, theta: Array) -> dict[str, dict[str, list[float]]]:
+    """Residuals of PPL and PEP with the noisy threshold, by plain iteration and by our solver."""
+    K = default_kernel().clone_with_theta(theta)(X)
+    fixed = EP(negative_sites="small_variance", small_variance=SMALL_VARIANCE)
+    rules: dict[str, tuple[Rule, Rule]] = {"PPL": (PL(), PL()), "PEP": (fixed, EP())}
+
+    def residuals(rule: Rule, iterations: int | None = None) -> list[float]:
+        how = Parallel(iterations=iterations)
+        return infer(K, y, likelihood="noisy_threshold", inference=rule, schedule=how).history.residuals
+
+    with warnings.catch_warnings(action="ignore"):
+        return {
+            name: {"plain iteration": residuals(plain, _PLAIN_ITERATIONS), "postlin": residuals(ours)}
+            for name, (plain, ours) in rules.items()
+        }

@@ -5,14 +5,11 @@ from functools import partial
 
 from postlin._typing import Array
 from postlin.plotting import EvidenceDisplay
-from postlin.workbench.evaluation import diagnostics
 from postlin.workbench.evaluation.comparison import conclude
 from postlin.workbench.evaluation.folds import Data, Results
 from postlin.workbench.evaluation.methods import make_classifier
-from postlin.workbench.paper.results import SETS, Comparison, TableI, Timing
-from postlin.workbench.paper.synthetic import Example
+from postlin.workbench.paper import SETS, Comparison, Example, TableI, Timing
 from postlin.workbench.report import inference, predictions
-from postlin.workbench.report.curves import curves_of, traces_of
 from postlin.workbench.report.drawing import count
 from postlin.workbench.report.page import Section, Table
 from postlin.workbench.report.words import SHORT, called, names_of
@@ -87,8 +84,8 @@ def curves_section(data: Data, results: Results) -> Section:
     best = names_of(conclusion.ranking)[conclusion.best]
     shown = [
         predictions.reliability((y == 1).astype(float), p[:, 1], best, f"of {found}"),
-        predictions.roc(curves_of(conclusion), found, mistaken),
-        inference.evidence_traces(traces_of(first)),
+        predictions.roc(predictions.curves_of(conclusion), found, mistaken),
+        inference.evidence_traces(inference.traces_of(first)),
     ]
     return Section("Predictions and learning", [text], [*shown])
 
@@ -101,7 +98,7 @@ def inference_section(data: Data, X: Array, likelihood: str) -> Section:
     with warnings.catch_warnings(action="ignore"):  # the figures show what they say
         model = make_classifier("PPL", likelihood).fit(X, data.codes)
         threshold = make_classifier("PPL", "noisy_threshold").fit(X, data.codes)
-        panels = diagnostics.convergence_histories(X, threshold.y_train_, threshold.kernel_.theta)
+        panels = inference.convergence_histories(X, threshold.y_train_, threshold.kernel_.theta)
         axes = ("length_scale", "constant_value")
         surface = partial(EvidenceDisplay.from_estimator, model, axes, grid_resolution=21)
         contours = inference.evidence_surface(surface, f"PPL {SHORT[likelihood]}, {data.name}")

@@ -7,8 +7,10 @@ from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 from postlin._typing import Array
 from postlin.plotting import ReliabilityDisplay
 from postlin.plotting.common import COLOURS, INK
-from postlin.workbench.evaluation.comparison import Interval
+from postlin.workbench.evaluation.comparison import Conclusion, Interval
+from postlin.workbench.evaluation.methods import BASELINES
 from postlin.workbench.report.drawing import (
+    MOST,
     apart,
     count,
     handles,
@@ -20,7 +22,7 @@ from postlin.workbench.report.drawing import (
     short,
 )
 from postlin.workbench.report.page import Figure
-from postlin.workbench.report.words import confusions
+from postlin.workbench.report.words import confusions, names_of
 
 _BLUE = COLOURS[1]
 #: Bins of the reliability diagram before narrow ones are joined, and the rows that each then holds.
@@ -229,3 +231,37 @@ def _name_classes(axes: Axes, names: list[str]) -> None:
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set(visible=True, color=INK, alpha=0.4)
+
+
+def drawn_class(codes: np.ndarray) -> int:
+    """Return which of two classes the figures are about: the rarer one, or else the second."""
+    first, second = np.bincount(codes, minlength=2)
+    return int(second <= first)
+
+
+def curves_of(conclusion: Conclusion, k: int = 1) -> Curves:
+    """Return outcomes and probabilities of class ``k`` for the methods worth a curve, by their names.
+
+    Methods with practically the same predictions are one; class frequencies have no curve.
+    """
+    names = names_of(conclusion.ranking)
+    groups = [cells for cells in conclusion.alike if cells[0].method != "majority"]
+    ours = [cells for cells in groups if cells[0].method not in BASELINES]
+    baselines = [cells for cells in groups if cells[0].method in BASELINES]
+    shown = ours[: MOST - len(baselines)] + baselines
+    curves = {}
+    for cells in shown:
+        _, y, p = conclusion.predictions[cells[0]]
+        curves[", ".join(names[cell] for cell in cells)] = (y == k).astype(float), p[:, k]
+    return curves
+
+
+def drawn_as_one(conclusion: Conclusion) -> str:
+    """Return a sentence for each group of methods that are drawn as one, after a space."""
+    same = [cells for cells in conclusion.alike if len(cells) > 1]
+    names = names_of(conclusion.ranking)
+    return "".join(
+        f" {listing([names[cell] for cell in cells])} give the same probabilities to within 0.02, and "
+        "are drawn as one."
+        for cells in same
+    )

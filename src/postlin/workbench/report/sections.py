@@ -9,13 +9,13 @@ import sklearn
 
 import postlin
 from postlin.workbench.evaluation import scores
-from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.comparison import Conclusion, Mistake
 from postlin.workbench.evaluation.explanation import Explanation
 from postlin.workbench.evaluation.folds import Data, Results
+from postlin.workbench.evaluation.methods import BASELINES
 from postlin.workbench.evaluation.scores import COLUMNS, GAPS, Cell, Summary
-from postlin.workbench.report import curves, features, inference, predictions, words
-from postlin.workbench.report.drawing import apart, count, listing, short
+from postlin.workbench.report import features, inference, predictions, words
+from postlin.workbench.report.drawing import MOST, apart, count, listing, short
 from postlin.workbench.report.page import Answer, Item, Section, Table, render
 from postlin.workbench.report.words import SHORT, called, names_of, percent, with_error
 
@@ -172,19 +172,19 @@ def probabilities_section(data: Data, conclusion: Conclusion) -> Section:
     items: list[Item]
     if len(data.classes) > 2:
         right, sure = scores.event(y.astype(float), p)
-        shown = np.sort(np.argsort(-np.bincount(y, minlength=p.shape[1]), kind="stable")[: curves.MOST])
-        if len(data.classes) > curves.MOST:
-            text += f" There are curves for the {curves.MOST} classes with most rows."
+        shown = np.sort(np.argsort(-np.bincount(y, minlength=p.shape[1]), kind="stable")[:MOST])
+        if len(data.classes) > MOST:
+            text += f" There are curves for the {MOST} classes with most rows."
         drawn = {data.classes[k]: ((y == k).astype(float), p[:, k]) for k in shown}
         items = [
             predictions.reliability(right, sure, name, "predicted correctly", "of the predicted class"),
             predictions.roc(drawn, "the class", "other rows"),
         ]
     else:
-        text += curves.drawn_as_one(conclusion)
-        about, names = curves.drawn_class(data.codes), called(data.classes)
+        text += predictions.drawn_as_one(conclusion)
+        about, names = predictions.drawn_class(data.codes), called(data.classes)
         target, other = names[about], names[1 - about]
-        drawn = curves.curves_of(conclusion, about)
+        drawn = predictions.curves_of(conclusion, about)
         items = [
             predictions.reliability((y == about).astype(float), p[:, about], name, f"of {target}"),
             predictions.roc(drawn, target, other),
@@ -197,7 +197,7 @@ def probabilities_section(data: Data, conclusion: Conclusion) -> Section:
 def features_section(data: Data, conclusion: Conclusion, found: Explanation) -> Section:
     """Return which features the best method relies on, and how."""
     name = names_of(conclusion.ranking)[conclusion.best]
-    about = curves.drawn_class(data.codes) if len(data.classes) == 2 else None
+    about = predictions.drawn_class(data.codes) if len(data.classes) == 2 else None
     items: list[Item] = [features.importance(found, name)]
     if found.plane is not None:
         columns = [str(column) for column in data.feature_names]
@@ -234,7 +234,7 @@ def methods_section(
     if conclusion.excess:
         excess = {names[cell]: interval for cell, interval in conclusion.excess.items()}
         items.append(predictions.comparison(excess, names[conclusion.best]))
-    if traces := curves.traces_of(results):
+    if traces := inference.traces_of(results):
         items.append(inference.evidence_traces(traces))
     header, rows = _other_scores(conclusion.ranking, summaries)
     caption = (

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from postlin.workbench.evaluation.baselines import BASELINES
 from postlin.workbench.evaluation.comparison import Conclusion, Interval, Mistake
 from postlin.workbench.evaluation.folds import Data, Task
-from postlin.workbench.evaluation.methods import LIKELIHOODS, SOFTMAX, STRATEGIES
+from postlin.workbench.evaluation.methods import BASELINES, LIKELIHOODS, SOFTMAX, STRATEGIES
 from postlin.workbench.evaluation.scores import GAPS, Cell, Score, Summary, confusion
 from postlin.workbench.report.drawing import apart, count, listing, number
 

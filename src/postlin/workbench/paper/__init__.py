@@ -1,1 +1,0 @@
-"""The paper's experiments: Table I, the timings and the supplement's example."""
