@@ -6,8 +6,10 @@ A chunk of the campaign runs with the other tests, the rest with ``make test-slo
 import json
 
 import campaign
+import numpy as np
 import pytest
-from campaign_invariants import fixed_point
+from campaign_invariants import Outcome, fixed_point, gradient
+from campaign_problems import Problem
 
 #: Chunks, the problems in each, and the violations that a failure prints.
 CHUNKS, SIZE, SHOWN = 26, 60, 20
@@ -39,3 +41,22 @@ def test_a_fit_that_only_claims_to_have_converged_is_found_out():
     (line,) = campaign.lines_of([outcome])
     assert line.startswith("python tests/campaign.py 1  # fixed_point: converged")
     assert line in campaign.table(campaign.tally([outcome]), [line])
+
+
+def test_the_gradient_is_checked_where_the_evidence_oscillates(monkeypatch):
+    """The data of problem 1253 span 400,000 units, and the period of its kernel is one."""
+    problem = Problem.drawn(1253)
+    model = problem.classifier(optimizer=None).fit(problem.X, problem.y)
+    outcome = Outcome(problem, model)
+    fit = model._estimators[0]
+    theta, right = fit.hyperparameters.theta, type(fit).log_marginal_likelihood
+    assert np.abs(right(fit, theta, eval_gradient=True)[1]).max() > 1e3
+    assert list(gradient(outcome)) == []
+
+    def wrong(self, at, eval_gradient=False):
+        found = right(self, at, eval_gradient)
+        return (found[0], 1.01 * found[1]) if eval_gradient else found
+
+    monkeypatch.setattr(type(fit), "log_marginal_likelihood", wrong)
+    (what,) = gradient(outcome)
+    assert what.startswith("gradient ")

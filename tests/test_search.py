@@ -21,7 +21,7 @@ from postlin import ARDPrior, ConvergenceWarning, GPClassifier
 from postlin.learning.hyperparameters import Hyperparameters
 from postlin.learning.starts import Guide, constant_evidence, natural_length, spread
 from postlin.likelihoods import Probit
-from postlin.linalg.minimise import Worth, minimise
+from postlin.linalg.minimise import Worth, minimise, optimise
 from postlin.rules import REGISTRY as RULES
 
 NOISE = WhiteKernel(0.1, "fixed")
@@ -430,3 +430,27 @@ def test_the_constant_of_a_hyperprior_changes_nothing(rng):
         for c in (-1e3, 0.0, 1e3)
     ]
     assert [len(path) for path in paths] == [len(paths[1])] * 3
+
+
+class Counted:
+    """A quadratic with its minimum at 1, 2, …, that counts how often it is computed at each point."""
+
+    def __init__(self, known=True):
+        self.known, self.points = known, []
+
+    def __call__(self, x):
+        self.points.append(tuple(x))
+        away = x - np.arange(1.0, 1.0 + len(x))
+        return (away @ away, 2.0 * away) if self.known else (1e100, np.zeros_like(x))
+
+    def value(self, x):
+        return self(x)[0]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_l_bfgs_computes_the_evidence_once_at_the_start(known):
+    objective, start = Counted(known), np.array([4.0, -3.0])
+    bounds = np.array([[-9.0, 9.0]] * 2)
+    end = optimise(objective, start, bounds, "fmin_l_bfgs_b", Worth())
+    assert objective.points.count(tuple(start)) == 1
+    np.testing.assert_allclose(end.x, [1.0, 2.0] if known else start, atol=1e-4)

@@ -121,6 +121,25 @@ def test_cavities_are_proper_where_few_points_explain_all_rows(likelihood, varia
     assert found.log_evidence == pytest.approx(dense.log_evidence, abs=1e-5)
 
 
+@pytest.mark.parametrize("ups", [3, 4])
+def test_labels_that_contradict_each_other_at_one_place_do_not_stop_ep(ups):
+    """Ten rows share one latent value; without a long warm-up this takes all passes and fails."""
+    likelihood, y = NoisyThreshold(1e-3), np.where(np.arange(10) < ups, 1.0, -1.0)
+    rows = ArrayRows(np.zeros((10, 1)), y)
+    model = SparseModel(rows, np.zeros((1, 1)), EP(), tol=1e-8)
+    found = model.infer(Hyperparameters(ConstantKernel(900.0) * RBF(1.0), likelihood))
+    assert found.converged
+    here = Chunk(np.zeros((10, 1)), y, np.ones(10), 0)
+    _, _, marginals, cavities = RowMarginals(found.posterior, found.method)(here)
+    x = np.linspace(-12.0, 12.0, 400_001)
+    for row in (0, 9):  # at EP's solution cavity times likelihood has the moments of the marginal
+        f = cavities.mean[row] + np.sqrt(cavities.variance[row]) * x
+        p = np.where(y[row] * f > 0, 0.999, 0.001) * np.exp(-0.5 * x**2)
+        mean = p @ f / p.sum()
+        assert marginals.mean[row] == pytest.approx(mean, rel=1e-3)
+        assert marginals.variance[row] == pytest.approx(p @ (f - mean) ** 2 / p.sum(), rel=1e-3)
+
+
 @pytest.mark.parametrize("rule", [CL(), EP()], ids=lambda rule: rule.name)
 @pytest.mark.parametrize("likelihood", [Probit(), Logit(), NoisyThreshold()])
 def test_every_cavity_is_proper_whatever_the_moments(likelihood, rule):

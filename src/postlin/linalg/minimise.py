@@ -263,14 +263,14 @@ def optimise(
     if optimizer == "fmin_l_bfgs_b":
         # With bounds on every parameter the routine's first step is the whole gradient, which is far
         # too long in log-parameters. The objective is scaled so that this step has length one at most.
-        value, gradient = objective(theta)
+        value, gradient = first = objective(theta)
         scale = 1.0 / max(1.0, float(np.linalg.norm(gradient)))
         # The routine compares the gain of a step with its tolerance times max(1, |scaled value|).
         size = max(1.0, abs(value))
         options = {"gtol": 1e-5 * scale, "ftol": worth.gain * scale * size / max(1.0, scale * size)}
 
         def scaled(t: Array) -> tuple[float, Array]:
-            value, slope = objective(t)
+            value, slope = first if np.array_equal(t, theta) else objective(t)
             return scale * value, scale * slope
 
         result = minimize(scaled, theta, method="L-BFGS-B", jac=True, bounds=bounds, options=options)

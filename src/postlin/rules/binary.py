@@ -187,6 +187,9 @@ class EP(Rule):
     needs_cavity: ClassVar[bool] = True
     needs_fixed_point: ClassVar[bool] = True
     remedy: ClassVar[str] = "use inference='cl' or 'pl', which have no such trouble"
+    #: With inducing points 112 hostile problems take 29 % less time than without this; with 0.5, 41 %
+    #: less, but more of those with the noisy threshold end elsewhere, or nowhere.
+    warm_below: ClassVar[float] = 2.0
 
     def __post_init__(self) -> None:
         if self.negative_sites not in get_args(NegativeSites):
