@@ -479,3 +479,17 @@ def test_triangles_are_solved_for_many_rows(m, n, seed):
     np.testing.assert_allclose(Triangle(L).solve(rows.copy()) @ L.T, rows, atol=1e-10)
     np.testing.assert_allclose(Triangle(L).solve_transposed(rows.copy()) @ L, rows, atol=1e-10)
     assert Triangle(L).log_determinant == pytest.approx(np.linalg.slogdet(L)[1])
+
+
+def test_a_kernel_that_is_no_covariance_is_refused():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 6))
+    kernel = 2.0 * ExpSineSquared(1.0, 1.5)
+    values = np.linalg.eigvalsh(kernel(X))
+    assert values[0] < -0.01 * values[-1]
+    with pytest.raises(
+        postlin.exceptions.NotPositiveDefiniteError,
+        match="is no covariance: its inducing points explain more",
+    ):
+        postlin.GPClassifier(kernel, inducing=5, optimizer=None, random_state=0).fit(X, X[:, 0] > 0)
+    postlin.GPClassifier(kernel, inducing=5, optimizer=None, random_state=0).fit(X[:, :1], X[:, 0] > 0)

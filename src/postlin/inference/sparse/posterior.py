@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from postlin._typing import Array, Marginals, cached_property
 from postlin._validation import HUGE
 from postlin.exceptions import ConvergenceWarning, NotPositiveDefiniteError
-from postlin.kernels import Cross, Diagonal, cross, diagonal, full_cross
+from postlin.kernels import Cross, Diagonal, cross, diagonal, full_cross, shown
 from postlin.linalg.arrays import (
     HOST,
     Matrix,
@@ -33,6 +33,8 @@ from postlin.linalg.triangles import Triangle
 _ROWS_A_POINT, _ITERATIONS = 40, 20
 #: The default number that is added to the diagonal of k(Z, Z), in units of the mean of that diagonal.
 JITTER = 1e-6
+#: The part of its variance by which rounding may make a row's unexplained variance negative.
+_NEGATIVE = 1e-4
 
 
 def inducing_points(
@@ -163,8 +165,14 @@ class Basis:
         rectangle = full_cross(self.kernel, X, self.Z, self.place)
         variances = diagonal(self.kernel, X, self.place)
         R = self.factor.solve(copied(rectangle.K) if keep else rectangle.K)
-        # less than 0 is rounding
-        lam = functions(variances.k).maximum(variances.k - row_products(R, R), 0.0)
+        left, f = variances.k - row_products(R, R), functions(R)
+        if f.any(left < -_NEGATIVE * variances.k):
+            raise NotPositiveDefiniteError(
+                f"the kernel {shown(self.kernel)} is no covariance: its inducing points explain more "
+                "than the variance of some rows; use one that is positive definite, as ExpSineSquared "
+                "is for one feature alone."
+            )
+        lam = f.maximum(left, 0.0)  # less than 0 is rounding
         return Coordinates(R, lam, rectangle, variances)
 
     def pull_back(self, S: Matrix, *, points: bool) -> tuple[Array, Array]:
