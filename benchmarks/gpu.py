@@ -1,13 +1,14 @@
 """Inference on a GPU: time, memory, and agreement with the CPU.
 
-Needs NumPy, SciPy, scikit-learn and PyTorch with CUDA; CuPy is tried where it is installed.
+Needs NumPy, SciPy, scikit-learn, array-api-compat and PyTorch with CUDA; CuPy is tried where it is there.
 
     python benchmarks/gpu.py --out gpu.md                  # everything
     python benchmarks/gpu.py --sizes 8000 --parts race     # one part
 
 The parts about inducing points are in inducing.py, those about neighbours and the joint softmax in
-gpufits.py. The data of the others are those of all benchmarks
-(d = 8), the kernel is the paper's, with σ² = 30 and ℓ = 3.7 for evaluations. Every part prints as it goes, and one that fails does not stop the others.
+gpufits.py. The data of the others are those of all benchmarks (d = 8), the kernel is the paper's, with
+σ² = 30 and ℓ = 3.7 for evaluations. Every part prints as it goes, and one that fails does not stop the
+others. Covertype must be in benchmarks/.store where the machine has no network.
 """
 
 import argparse
