@@ -81,10 +81,12 @@ class _Pass:
         """V and the moments of a chunk's rows, and their coordinates, whose R is overwritten by V."""
         basis, kept = self.posterior.basis, None if keep else chunk.kept
         if kept is None:
-            coordinates = basis.coordinates(chunk.X, keep=keep)
+            coordinates = basis.checked(basis.coordinates(chunk.X, keep=keep))
             V = self.posterior.factor.solve(coordinates.R)
         else:
-            coordinates = kept.get("coordinates", basis, lambda: basis.coordinates(chunk.X))
+            coordinates = kept.get(
+                "coordinates", basis, lambda: basis.checked(basis.coordinates(chunk.X))
+            )
             V = self.posterior.factor.solve(1.0 * coordinates.R)
         strength = functions(chunk.weight).minimum(chunk.weight, 1.0)
         mu = V @ self.posterior.h + self.method.mean_at(chunk.X)

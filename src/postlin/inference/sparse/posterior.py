@@ -33,8 +33,8 @@ from postlin.linalg.triangles import Triangle
 _ROWS_A_POINT, _ITERATIONS = 40, 20
 #: The default number that is added to the diagonal of k(Z, Z), in units of the mean of that diagonal.
 JITTER = 1e-6
-#: The part of its variance by which rounding may make a row's unexplained variance negative.
-_NEGATIVE = 1e-4
+#: By which part inducing points may explain more than a row's variance: rounding explains far less.
+_TOO_MUCH = 1e-4
 
 
 def inducing_points(
@@ -165,15 +165,20 @@ class Basis:
         rectangle = full_cross(self.kernel, X, self.Z, self.place)
         variances = diagonal(self.kernel, X, self.place)
         R = self.factor.solve(copied(rectangle.K) if keep else rectangle.K)
-        left, f = variances.k - row_products(R, R), functions(R)
-        if f.any(left < -_NEGATIVE * variances.k):
+        # less than 0 is rounding, or new rows on which the kernel is no covariance
+        lam = functions(variances.k).maximum(variances.k - row_products(R, R), 0.0)
+        return Coordinates(R, lam, rectangle, variances)
+
+    def checked(self, found: Coordinates) -> Coordinates:
+        """The coordinates of rows to learn from; an error where the kernel is no covariance of them."""
+        k = found.diagonal.k
+        if functions(found.R).any(row_products(found.R, found.R) > (1.0 + _TOO_MUCH) * k):
             raise NotPositiveDefiniteError(
                 f"the kernel {shown(self.kernel)} is no covariance: its inducing points explain more "
                 "than the variance of some rows; use one that is positive definite, as ExpSineSquared "
                 "is for one feature alone."
             )
-        lam = f.maximum(left, 0.0)  # less than 0 is rounding
-        return Coordinates(R, lam, rectangle, variances)
+        return found
 
     def pull_back(self, S: Matrix, *, points: bool) -> tuple[Array, Array]:
         """Derivatives by the kernel's log-parameters and, with ``points``, by Z, from S = Σ R̄Rᵀ.
