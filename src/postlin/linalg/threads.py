@@ -136,8 +136,8 @@ def give_freed_memory_back() -> None:
 def together(work: Callable[[slice], Result], parts: Sequence[slice], n_jobs: int) -> list[Result]:
     """What ``work`` returns for each part, in their order; this and other threads take parts in turn.
 
-    The other threads are kept for later calls. A thousand products with the Jacobian of 300 rows in ten
-    classes took three times as long with new threads for each, and a task for each part.
+    The other threads are kept for later calls. In a joint fit of 300 rows in ten classes 2,408 sums
+    over blocks take 24 s; with new threads for each, and a task for each part, they took 36 s.
     """
     found: list[Result | None] = [None] * len(parts)
     numbers = iter(range(len(parts)))  # of which no two threads are given the same one
